@@ -30,8 +30,8 @@ from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.pool import Pool
 from keepworth.memory.choose.slots import Candidates, Policy, Query, Slates, Values
 from keepworth.methods.policies.default import default
+from keepworth.methods.policies.default.constants import BUDGET
 from keepworth.methods.policies.default.record import RewardRecord
-from keepworth.methods.policies.default.trials import BUDGET
 
 OUT = Path(__file__).parent / "ledger.json"
 RUNS, LENGTH = 4000, 1000
@@ -150,8 +150,8 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             assert memory.learning is not None
             valuer = memory.learning.experience.policy.valuer
             assert isinstance(valuer, RewardRecord)
-            account = valuer.account(item.id)
-            if account is None or account.rows == done:
+            (account,) = valuer.accounts([item.id])
+            if account.rows == done:
                 continue
             done = account.rows
             truth += p1 - p0

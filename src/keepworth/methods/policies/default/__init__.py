@@ -1,43 +1,55 @@
 """The default policy: the order of the search, changed by what rewards say about the items.
 
-An *arm* is a thing that a reward may be credited to. There are five ways of giving credit: to the item that stood first, to every
-item that was shown, to the action that was taken, to that action for the same person alone (if there are several persons), or to
-the roles in which items that the episode wrote name that action (`named`). For each way there are 18 estimates, the `MODELS`, of
-the reward of an arm at a question. They differ in how much they rely on rewards near the question or on all rewards of the arm,
-and in how fast rewards age. Two more estimates ignore arms: one expects the same reward everywhere, the other a reward that
-depends on the question alone. Estimates are averaged, weighted by how well each predicted the rewards so far (Bayesian model
-averaging in which older predictions count less). If rewards do not depend on items, the two estimates without arms predict best
-and the order stays that of the search; if they do, it changes within a few rewards.
+How it works, in the order of the data.
 
-    u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
+1. **The record** (`choices`). Each rewarded choice is a row: the question's vector, the items that were shown, the action that
+   was taken, for whom, who rewarded it and how. The `NEWEST` rows are remembered, and nobody's push out those of somebody who
+   gave fewer. An *arm* is what a reward may be credited to, in one of five ways: the item that stood first, every item that was
+   shown, the action, the action for the same person alone, or the roles in which items that the episode wrote name that action.
 
-The relative score is 0 for the best candidate of the search and negative for the others. Where rewards depend on items, it
-shrinks with the number of rewards of the arm near the question, and with the failures of the search's first candidate there
-(`_fade`).
+2. **The estimates** (`models`, `estimates`). At a question, a row counts exp((cosine - 1) / `BANDWIDTH`), and its arm has a
+   mean reward there. 12 estimates for each way of giving credit differ in what this mean is drawn to: the arm's mean over all
+   questions or the reward that is usual without the arm (`OVERALL`, `HOPE`), how strongly (`LOCAL`), and whether earlier
+   rewards fade (`KEEP`, `FADING`); the mean of an action weights questions by their similarity (`POWER`). Two more estimates
+   ignore arms: one expects the same reward everywhere, the other a reward that depends on the question alone. Before a reward
+   is learned from, each estimate predicts it. Estimates are averaged with the weights that their predictions earned (Bayesian
+   model averaging; `SURE` bounds a single surprise, `DISCOUNT` lets old ones count less). If rewards do not depend on items,
+   the two without arms predict best and the order stays that of the search.
 
-The arm with the largest u comes first. If the question came before, another arm takes its place with about the probability that
-it is better (Thompson sampling with computed probabilities, so that propensities are exact). What this has cost, by the rewards
-expected of the search's own order, must stay below `BOUND` plus the share `SLACK` of all rewards, or else the search's own order
-is shown (after "Conservative Bandits", Wu et al. 2016).
+3. **The order** (`judgement`). The candidates are those of the search and up to `PROVEN` more that were right at this question.
 
-The effect of an item over all questions is measured separately, by an experiment: see `keepworth.memory.choose.ledger`.
+       u(item) = relative score of the search + sum over estimates of weight * (reward expected with the item - without it)
 
-| file | what it holds |
-| --- | --- |
-| `choices` | the rewarded choices that are remembered |
-| `models`, `estimates` | what they say about an arm at a question |
-| `trials` | the order of candidates, and what is tried or withheld by chance |
-| `advice` | which actions are advised |
-| `record` | how a reward is learned from, and the answers to the engine |
+   The relative score is 0 for the best candidate of the search and negative for others. It shrinks with the item's rewards near
+   the question, and with the failures of the search's first candidate there (`FADE`). The item with the largest u comes first.
+
+4. **The trial** (`trials`). If the question came before (`RETURNS`), another item takes the first place with about the
+   probability that it is better (Thompson sampling with computed probabilities; `EXPLORE` is the width of its doubt,
+   `NEGLIGIBLE` the least probability). What departures from the search's own order have cost, by the rewards that were expected
+   of it (at least `BLIND` while nothing is known of items), must stay below `BOUND` plus the share `SLACK` of all rewards, or
+   else that order is shown (after "Conservative Bandits", Wu et al. 2016). While all rewards are the same, the limit is smaller
+   (`SAME`). A question that was asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
+
+5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `WITHHOLD`, so
+   that its effect over all questions is measured: see `keepworth.memory.choose.ledger`. `BUDGET` bounds what this costs. Where
+   rewards near the question are not `CLEAR`, the effect that the experiment is sure of takes the place of the estimates' gain.
+
+6. **The propensity** (`keepworth.memory.choose.propensity`). Trials and tests are drawn from stated probabilities, so the
+   probability of exactly what was shown is known, and is logged.
+
+7. **The advice** (`advice`). Of the actions that an agent can take, the one with the largest gain is advised, with its `VOTES`
+   nearest successes, and those with a loss are warned of.
+
+`constants` has every number that is named here, `record` takes rewards in and answers the engine.
 """
 
 from __future__ import annotations
 
 from keepworth.memory.choose.slots import Policy, lines
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.methods.policies.default.choices import BANDWIDTH, NEWEST, QUORUM
+from keepworth.methods.policies.default.constants import BANDWIDTH, BUDGET, LEAST, NEWEST, QUORUM, WITHHOLD
+from keepworth.methods.policies.default.judgement import Ranked
 from keepworth.methods.policies.default.record import RewardRecord
-from keepworth.methods.policies.default.trials import BUDGET, LEAST, TOGETHER, WITHHOLD, Ranked
 from keepworth.registry import Method
 
 PARTS = ("roles",)
@@ -54,7 +66,6 @@ def default(
     withhold: float = WITHHOLD,
     least: float = LEAST,
     budget: float = BUDGET,
-    together: int = TOGETHER,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,
     quorum: int = QUORUM,
@@ -66,7 +77,6 @@ def default(
         withhold: Probability with which an item under test is left out, for the ledger; 0 tests nothing.
         least: How often an item must have been shown with a reward before it is tested.
         budget: Expected cost of a test per episode, as a share of the range of rewards.
-        together: Items under test in one search.
         bandwidth: How similar questions must be to share evidence, see `BANDWIDTH`.
         newest: How many rewarded choices are remembered.
         quorum: How many more people must agree than disagree on a shared item before it counts for others, see `QUORUM`; with 0
@@ -79,7 +89,7 @@ def default(
     if without not in ("", *PARTS):
         raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
     record = RewardRecord(bandwidth, newest, roles=not without, quorum=quorum)
-    selector = Ranked(record, withhold, least, budget, together)
+    selector = Ranked(record, withhold, least, budget)
     return Policy("default", situation, None, record, selector, lines, record=record)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,23 +13,35 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.models import _OF_RIDGES, DONE, MODELS, NAMED, PERSONAL, SHARES
-from keepworth.methods.policies.default.trials import CandidateJudge
+from keepworth.methods.policies.default.constants import VOTES
+from keepworth.methods.policies.default.judgement import CandidateJudge
+from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.base.arrays import Floats, Vectors
+
     Rows = npt.NDArray[np.int64]
 
-ADVISED, SPOKEN = 0.01, 0.1
-"""An action is advised if its gain is at least ADVISED and the estimates of actions have at least the weight SPOKEN together."""
-TELLING, HEARD = 0.1, 0.15
-"""The same for a role of an action: its least gain, and the least weight of the estimates of roles. There are few roles, so that
-some gain a little by chance."""
-VOTES = 4
-"""Number of earlier successes of an action that advice cites."""
+
+@dataclass(frozen=True, slots=True)
+class _ActionGains:
+    """What is expected of actions at a question.
+
+    Attributes:
+        gains: The gain of each action.
+        judged: What the models say about each: for the person, if that predicts better, else for everybody.
+        person: Whom `judged` is about; None for everybody.
+        roles: What the models say about each role, if roles are what says most for an action; else None.
+        role: The role by which each action is judged; [] if items of the episode name none.
+    """
+
+    gains: Floats
+    judged: _Judged
+    person: int | None
+    roles: _Judged | None
+    role: list[int]
 
 
 class Advising(CandidateJudge):
@@ -62,43 +75,10 @@ class Advising(CandidateJudge):
                 against no single action. Advice of items fills what is left, the most similar first, but for actions that
                 rewards speak against.
         """
-        nothing = (nearest_first(of_items, most), "")
-        if len(self._actions) == 1 or not actions or not len(self):
-            return nothing
-        weights = self._weigh(1 + NAMED if named else 1 + PERSONAL).of_arms.copy()
-        number = self._persons.get(person, -1)
-        if number not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
-            weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
-        spoken = float(weights[DONE:].sum())
-        if spoken < SPOKEN:
-            return nothing
-        near = with_blame = self._near(vector)
-        judged = blamed = self._judge(near, actions, actions=True)
-        if self._steps:
-            with_blame = self._look_near(vector, blame=True)
-            blamed = self._judge(with_blame, actions, actions=True)
-        if named or self._steps:
-            gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
-        else:  # each action was rewarded by itself: the ridge regressions alone choose better
-            gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
-        whom = None
-        if weights[PERSONAL].any():
-            for_person = self._judge(with_blame, actions, actions=True, person=number)
-            personal = self._familiarity(number, near)
-            everybody = gains / max(float(weights[DONE].sum()), 1e-12)
-            gains = gains + personal * (weights[PERSONAL] @ for_person.gain.reshape(len(MODELS), len(actions)))
-            gains += (1.0 - personal) * float(weights[PERSONAL].sum()) * everybody
-            if weights[PERSONAL].sum() > weights[DONE].sum():
-                whom, judged = number, for_person
-        roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
-        if named:
-            roles = self._judge_roles(near, list(ROLES))
-            by_role = weights[NAMED] @ roles.gain.reshape(len(MODELS), len(ROLES))
-            by_role *= np.abs(by_role) > TELLING * weights[NAMED].sum()
-            telling = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
-            gains += by_role[telling]
-            by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE:NAMED].sum()))
-        gains /= spoken
+        learned = self._expect_of_actions(vector, actions, named or {}, self._persons.get(person, -1))
+        if learned is None:
+            return nearest_first(of_items, most), ""
+        gains = learned.gains
         best_first = np.argsort(-gains, kind="stable").tolist()
         # If each action was rewarded by itself, there is no warning of the best one that was tried, even if an untried one seems
         # better: else a few false failures of the right action would leave nothing to take.
@@ -108,37 +88,85 @@ class Advising(CandidateJudge):
         records = dict[str, str]()
         for index in (best_first[0], *reversed(best_first[1:])):
             against = index != best_first[0]
-            if (-gains[index] if against else gains[index]) < ADVISED:
+            if (-gains[index] if against else gains[index]) <= 0.0:
                 continue
             if against and index == spared and not (named or self._steps):
                 continue
-            in_role_of = roles if roles and not against and by_role[telling[index]] > 0.0 else None
-            judged_by, at = (in_role_of, telling[index]) if in_role_of else (judged, index)
-            if in_role_of:
-                rows = self._roles[self._first : self._count, at].nonzero()[0] + self._first
-            else:
-                rows = self._rows_of(actions[index], whom)
-            rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
-            if against:
-                rows = rows[self._weight[rows] >= self._credit[rows]]
-                if not len(rows):
-                    continue
-            cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
-            if in_role_of is None:
-                cosines = cosines[cosines > 0.0]
-            nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
-            cited = [(actions[index], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
-            if in_role_of:
+            by_role = learned.roles is not None and not against
+            role = learned.role[index] if by_role else None
+            cosines = self._cited(vector, actions[index], learned.person, role=role, against=against)
+            if against and not len(cosines):
+                continue
+            cited = [(actions[index], -1.0 if against else 1.0, cosine) for cosine in cosines]
+            if by_role:
                 in_role = tuple(cited)
             else:
                 pieces += cited
-            record = Worth(0.0, 0.0, float(judged_by.times[0, at]), float(judged_by.earned[0, at]), 1.0).sentence
-            record = record or f"{'wrong' if against else 'right'} where something like this was asked"
-            role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
-            records[actions[index]] = f"- {as_line(actions[index])}: {role}{record}"
+            records[actions[index]] = _say(actions[index], learned, index, against=against, by_role=by_role)
         # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
-        failing = {actions[index] for index in best_first if gains[index] <= -ADVISED}
+        failing = {actions[index] for index in best_first if gains[index] < 0.0}
         others = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
         chosen = (*in_role, *nearest_first((*pieces[:most], *others), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
+
+    def _expect_of_actions(
+        self, vector: Vectors, actions: Sequence[str], named: Mapping[str, Sequence[int]], person: int
+    ) -> _ActionGains | None:
+        """Return what is expected of actions at a question, or None if rewards say nothing of actions."""
+        if len(self._actions) == 1 or not actions or not len(self):
+            return None
+        weights = self._weigh(CREDITS if named else 1 + PERSONAL).of_arms.copy()
+        if person not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
+            weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
+        strength = weights.sum(axis=1)
+        if not strength[DONE:].any():
+            return None
+        near = with_blame = self._near(vector)
+        if self._steps:
+            with_blame = self._look_near(vector, blame=True)
+        judged, whom, roles, role = self._judge_actions(near, actions), None, None, list[int]()
+        of_all = self._judge_actions(with_blame, actions).by_model() if self._steps else judged.by_model()
+        gains = weights[DONE] @ of_all
+        if strength[PERSONAL]:
+            of_person, share = self._judge_actions(with_blame, actions, person), self._familiarity(person, near)
+            gains += weights[PERSONAL] @ (share * of_person.by_model() + (1.0 - share) * of_all)
+            if strength[PERSONAL] > strength[DONE]:
+                judged, whom = of_person, person
+        if named:
+            of_roles = self._judge_roles(near, list(ROLES))
+            by_role = weights[NAMED] @ of_roles.by_model()
+            role = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
+            gains += by_role[role]
+            if strength[NAMED] > strength[DONE:NAMED].sum():
+                roles = of_roles
+        return _ActionGains(gains, judged, whom, roles, role)
+
+    def _cited(
+        self, vector: Vectors, action: str, person: int | None, *, role: int | None, against: bool
+    ) -> list[float]:
+        """Return the similarities of the questions, the most similar first, that are cited for an action, or against it: those
+        where it was taken, or where an action in this role was."""
+        if role is not None:
+            rows = self._roles[: self._count, role].nonzero()[0]
+        else:
+            rows = self._rows_of(action, person)
+        rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
+        if against:
+            rows = rows[self._weight[rows] >= self._credit[rows]]
+        cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
+        if role is None:
+            cosines = cosines[cosines > 0.0]
+        nearest: list[float] = np.sort(cosines)[::-1][: 1 if against else VOTES].tolist()
+        return nearest
+
+
+def _say(action: str, learned: _ActionGains, index: int, *, against: bool, by_role: bool) -> str:
+    """Return the line of a prompt that says what rewards say about an action."""
+    judged, at, role = learned.judged, index, ""
+    if by_role and learned.roles is not None:
+        judged, at = learned.roles, learned.role[index]
+        role = f"named by {ROLES[at]} of this episode; such an action was "
+    record = Worth(0.0, 0.0, float(judged.times[0, at]), float(judged.earned[0, at]), 1.0).sentence
+    record = record or f"{'wrong' if against else 'right'} where something like this was asked"
+    return f"- {as_line(action)}: {role}{record}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -17,7 +16,8 @@ from keepworth.memory.choose.record import PolicyRecord
 from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
 from keepworth.memory.search.index import in_eight_bits
-from keepworth.methods.policies.default.models import MODELS, NAMED, RIDGES, _Near, _Weights
+from keepworth.methods.policies.default.constants import BANDWIDTH, NEWEST, QUORUM
+from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
-
-NEWEST = 20_000
-"""Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
-QUORUM = 3
-"""How many more people must agree than disagree on a shared item before others who share it learn of it: see
-`keepworth.memory.choose.consensus`."""
-BANDWIDTH = 0.1
-"""A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
-RETURNS = 0.04
-"""The same bandwidth for counting how often a question came before."""
-FIRM = 5.0
-"""If rewards depend on items, an item that earned the same reward n times at a question earns it again with the probability
-(FIRM + n) / (FIRM + n + 1)."""
 
 
 class Choices(PolicyRecord):
@@ -58,7 +45,6 @@ class Choices(PolicyRecord):
             need("the record of rewards", count={"quorum": quorum})
         self.quorum = quorum
         self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
-        self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
         self._question, self._lead, self._action, self._person, self._voice, self._holder, self._source, self._at = (
@@ -68,11 +54,8 @@ class Choices(PolicyRecord):
         # What the source of each row may count at most, and how much of it counts beside others about the same decision.
         self._claims, self._parts = np.zeros(0), np.zeros(0)
         self._counts = np.zeros(0, dtype=bool)  # whether each row counts, or was replaced or pushed out
-        self._count = self._first = self._total = self._size = 0
+        self._count = self._total = self._size = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
-        # By item: credit, credit * reward and count of the rows where it stood first; the same of those that showed it, and their
-        # weight and weight * reward.
-        self._sums: Floats = np.zeros((0, 8))
         self._place: Rows = np.zeros(0, dtype=np.int64)  # by item: its place in a list that is being looked up, else -1
         self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # the items of all rows, joined
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # row r has the entries from _ends[r] to _ends[r + 1]
@@ -91,15 +74,13 @@ class Choices(PolicyRecord):
         self._by_holder: Rows = np.zeros(64, dtype=np.int64)  # by holder: number of rows that count
         self._trust = Trust()
         self._slates = self._steps = False
-        self._likelihood = np.zeros(2 + (1 + NAMED) * len(MODELS))
+        self._likelihood = np.zeros(2 + CREDITS * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
-        self._pull = np.zeros((2, len(RIDGES), 0))
-        self._unfitted: set[str] = set()
         self.trusts: array[float] = array("d")
+        # By question and what stood first there: number and sum of rewards; and of all pairs, each of which counts once at most.
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
-        self._tried = self._hoped = self._surprise = 0.0
+        self._tried = self._hoped = 0.0
         self._sum = self._squares = self._number = 0.0
-        self.lost = 0.0
         self.ledger = Ledger()
 
     def __len__(self) -> int:
@@ -111,7 +92,7 @@ class Choices(PolicyRecord):
 
     def _next_to_go(self) -> int:
         """Return the oldest row of whoever has the most rows: nobody's rewards push out those of who gave fewer."""
-        rows = self._counts[self._first : self._count].nonzero()[0] + self._first
+        rows = self._counts[: self._count].nonzero()[0]
         held = self._by_holder[self._holder[rows]]
         return int(rows[(held == held.max()).argmax()])
 
@@ -120,11 +101,8 @@ class Choices(PolicyRecord):
         self._count_in(row, -1.0)
         self._weight[row] = self._credit[row] = 0.0
         self._counts[row] = False
-        if pushed_out and row > self._first:
+        if pushed_out:
             self.ledger.withdraw(int(self._at[row]))
-        elif pushed_out:
-            self._first += int((~self._counts[row : self._count]).cumprod().sum())
-        self._sum_again(row)
 
     def _reweigh(self, row: int, counted: float) -> None:
         """Let a row count by another share, as it is one of several rewards about the same decision."""
@@ -135,44 +113,22 @@ class Choices(PolicyRecord):
         self._weight[row] *= factor
         self._credit[row] *= factor
         self._count_in(row, 1.0)
-        self._sum_again(row)
 
     def _count_in(self, row: int, sign: float) -> None:
         """Add a row to the sums (sign 1), or take it out (-1)."""
         weight, reward = sign * float(self._weight[row]), float(self._rewards[row])
         pair = int(self._question[row]), int(self._lead[row])
-        for turn in (-1.0, 1.0):  # what the pair counted before, and what it counts now
-            times, earned = self._pairs.get(pair, (0.0, 0.0))
-            self._tried += turn * min(1.0, times)
-            self._hoped += turn * earned / max(1.0, times)
-            self._surprise += turn * math.log1p(max(times, 0.0) / FIRM)
-            if turn < 0.0:
-                self._pairs[pair] = times + weight, earned + weight * reward
+        times, earned = self._pairs.get(pair, (0.0, 0.0))
+        self._pairs[pair] = (more, gained) = times + weight, earned + weight * reward
+        self._tried += min(1.0, more) - min(1.0, times)
+        self._hoped += gained / max(1.0, more) - earned / max(1.0, times)
         self._number += weight
         self._trust.spoken[self._voice[row]] += weight
         self._sum += weight * reward
         self._squares += weight * reward * reward
-        self.lost += weight * float(self._lost[row])
         self._losses[self._holder[row]] += weight * float(self._lost[row])
         self._by_holder[self._holder[row]] += int(sign)
         self._size += int(sign)
-
-    def _sum_up(self, entries: Rows) -> None:
-        """Add entries of `_shown` to the sums of their items."""
-        rows, shown = self._ends[: self._count + 1].searchsorted(entries, "right") - 1, self._shown[entries]
-        weight, credit, rewards = self._weight[rows], self._credit[rows], self._rewards[rows]
-        columns = np.stack([credit, credit * rewards, weight > 0.0, weight, weight * rewards], axis=1)
-        first = entries == self._ends[rows]
-        np.add.at(self._sums[:, :3], shown[first], columns[first, :3])
-        np.add.at(self._sums[:, 3:], shown, columns)
-
-    def _sum_again(self, row: int) -> None:
-        """Compute the sums of a row's items again, after the row stopped counting."""
-        begin, shown = self._ends[self._first], self._shown[self._ends[row] : self._ends[row + 1]]
-        self._sums[shown], self._place[shown] = 0.0, 0
-        entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
-        self._place[shown] = -1
-        self._sum_up(entries)
 
     def _number_of(self, vector: Vectors) -> int:
         """Return the number of a question; a new question gets the next one."""
@@ -195,72 +151,54 @@ class Choices(PolicyRecord):
     def _number_of_item(self, id: str) -> int:
         """Return the number of an item, or of an action that stood in for it; a new one gets the next number."""
         number = self._numbered.setdefault(id, len(self._numbered))
-        if number >= len(self._sums):
-            size = max(64, 2 * number)
-            self._sums, self._place = grown(self._sums, size, 8), np.full(size, -1)
+        if number >= len(self._place):
+            self._place = np.full(max(64, 2 * number), -1)
         return number
 
+    def _append_shown(self, row: int, items: Sequence[int]) -> None:
+        """Store the numbers of the items that a row showed."""
+        begin, end = int(self._ends[row]), int(self._ends[row]) + len(items)
+        if end > len(self._shown):
+            self._shown = grown(self._shown, 2 * end)
+        self._shown[begin:end], self._ends[row + 1] = items, end
+
     def _make_room(self, rows: Sequence[int] = ()) -> list[int]:
-        """Grow the columns and drop rows that were pushed out, and where they are many those that were replaced. Rows, questions,
-        items and actions get new numbers; returned are the new numbers of `rows`."""
-        gone, live = self._first, np.arange(self._first, self._count)
-        if len(live) > 2 * self._size or (self._size >= self.newest and len(live) > self._size):
-            live = live[self._counts[live]]
-        size, number = max(64, 2 * len(live)), len(live)
+        """Grow the columns and drop rows that count no more. Rows and questions get new numbers; returned are the new numbers of
+        `rows`."""
+        live, lengths = self._counts[: self._count].nonzero()[0], np.diff(self._ends[: self._count + 1])
         moved = np.full(self._count, -1)
-        moved[live] = np.arange(number)
-        begins, lengths = self._ends[live], self._ends[live + 1] - self._ends[live]
-        ends = np.concatenate([[0], lengths.cumsum()])
-        if gone or number < self._count:
-            entries = np.arange(ends[-1]) + (begins - ends[:-1]).repeat(lengths)
-            numbers, question = np.unique(self._question[live], return_inverse=True)
-            self._names = []
-            again = {int(number): index for index, number in enumerate(numbers)}
-            self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
-            self._questions = self._questions[numbers]
-            self._question[live] = question
-            shown, lead = self._shown[entries], self._lead[live]
-            self._numbered, used, items = _number_anew(self._numbered, np.concatenate([shown, lead]))
-            self._pairs = {
-                (again[of], int(items[first])): pair
-                for (of, first), pair in self._pairs.items()
-                if of in again and items[first] >= 0
-            }
-            self._sums, self._shown, self._lead[live] = self._sums[used], items[shown].astype(np.int32), items[lead]
-            self._actions, _, actions = _number_anew(self._actions, self._action[live])
-            self._action[live] = actions[self._action[live]]
-            places = (
-                (id, tuple(int(moved[row]) for row in listed if moved[row] >= 0)) for id, listed in self._places.items()
-            )
-            self._places = {id: listed for id, listed in places if listed}
-            self.ledger.forget(self._since)
+        moved[live] = np.arange(len(live))
+        self._shown = self._shown[: self._ends[self._count]][self._counts[: self._count].repeat(lengths)]
+        questions, self._question[live] = np.unique(self._question[live], return_inverse=True)
+        again = {int(number): index for index, number in enumerate(questions)}
+        self._questions = self._questions[questions]
+        self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
+        self._pairs = {(again[of], first): pair for (of, first), pair in self._pairs.items() if of in again}
+        places = ((id, tuple(int(moved[row]) for row in of if moved[row] >= 0)) for id, of in self._places.items())
+        self._places = {id: of for id, of in places if of}
         columns = (
             *("question", "lead", "action", "person", "voice", "holder", "source", "at", "counts"),
             *("roles", "rewards", "weight", "credit", "lost", "claims", "parts"),
         )
+        size = max(64, 2 * len(live))
         for name in columns:
             setattr(self, f"_{name}", grown(getattr(self, f"_{name}")[live], size))
-        self._ends = grown(ends, size + 1)
-        self._pull = np.pad(self._pull[:, :, live], ((0, 0), (0, 0), (0, size - number)))
-        self._first, self._count = 0, number
+        self._ends = grown(np.concatenate([[0], lengths[live].cumsum()]), size + 1)
+        self._count = len(live)
+        self.ledger.forget(int(self._at[0]))
         return [int(moved[row]) for row in rows]
 
     def _rows_of(self, action: str, person: int | None = None) -> Rows:
         """Return the rows, of the newest, in which an action was taken, for this person or for anybody."""
         number = self._actions.get(action) or -1
-        rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
+        rows: Rows = (self._action[: self._count] == number).nonzero()[0]
         return rows if person is None else rows[self._person[rows] == person]
 
     @property
     def remembered(self) -> list[int]:
         """Return the running numbers of the choices that are remembered, in order."""
-        numbers: list[int] = self._at[self._first : self._count].tolist()
+        numbers: list[int] = self._at[: self._count].tolist()
         return numbers
-
-    @property
-    def _since(self) -> int:
-        """Return the running number of the oldest choice that counts."""
-        return int(self._at[self._first]) if self._size else self._total
 
     def _scaled(self, reward: float) -> float:
         """Map a reward to the scale 0 to 1; beyond the bounds it counts as the bound."""
@@ -279,15 +217,3 @@ class Choices(PolicyRecord):
     def all_same(self) -> bool:
         """Return whether all rewards so far are equal, so that they cannot tell items apart."""
         return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
-
-
-def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], Rows, Rows]:
-    """Number the used names, and "", without gaps.
-
-    Returns:
-        The numbers by name; the old number of each new one; the new number of each old one, or -1 if it is not used.
-    """
-    old, names = np.union1d(used, 0), list(numbers)
-    new = np.full(len(names), -1)
-    new[old] = np.arange(len(old))
-    return {names[number]: index for index, number in enumerate(old.tolist())}, old, new

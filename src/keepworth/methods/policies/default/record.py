@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.memory.choose.ledger import Account, Trial, account
-from keepworth.memory.choose.pool import Pool, grown
+from keepworth.memory.choose.named import ROLES
+from keepworth.memory.choose.pool import Pool
 from keepworth.memory.choose.slots import LoggedChoice, Use
 from keepworth.memory.signals import describe_version, divide, find_channel, read_weight
 from keepworth.methods.policies.default.advice import Advising
-from keepworth.methods.policies.default.estimates import SURE
+from keepworth.methods.policies.default.constants import DISCOUNT, SURE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-RULES = 3
+_RULES = 4
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
-DISCOUNT = 0.995
-"""Factor by which each new reward lowers the log-likelihood of earlier predictions."""
 
 _NOTHING: Floats = np.zeros(0)
 
@@ -38,88 +37,33 @@ class RewardRecord(Advising):
     keeps_accounts = True
 
     def learn(self, use: Use, pool: Pool) -> None:
-        # Without a log it was made in this process.
-        logged = use.logged_choice or LoggedChoice(use.ids(pool), Trial(use.decision))
-        self.add(
-            use.query.vector,
-            use.reward,
-            logged.shown,
-            logged.trial,
-            action=use.taken,
-            weight=use.weight,
-            credit=logged.credit,
-            instead=logged.instead,
-            by=use.by,
-            source=logged.source,
-            home=logged.home,
-            roles=logged.roles,
-            stale=logged.stale,
-            trust=logged.trust,
-        )
-
-    def add(
-        self,
-        vector: Vectors,
-        reward: float,
-        shown: Sequence[str],
-        trial: Trial,
-        *,
-        action: str = "",
-        weight: float = 1.0,
-        credit: float | None = None,
-        instead: float = math.nan,
-        by: str = "",
-        source: str = "",
-        home: str = "",
-        roles: Sequence[int] | None = None,
-        stale: bool = False,
-        trust: float | None = None,
-    ) -> None:
         """Add a rewarded choice. A later reward of the same decision replaces the earlier one through the same channel. Those
         through several channels count together as at most one: the mean of what people said, or else of signals by their weights.
-
-        Args:
-            vector: The question's vector, as it is on file.
-            reward: The reward as given; beyond the bounds it counts as the bound.
-            shown: Ids of the items that were shown, in order.
-            trial: The decision, and what chance decided in it.
-            action: What was done; "" if unknown.
-            weight: How much the reward counts when estimates are weighted: 1 over the number of choices that share it.
-            credit: How much the reward counts for the arms of this choice; `weight` if not given.
-            instead: The reward that was expected of the search's own order, if another order was shown.
-            by: Who gave the reward; "" for the program itself.
-            source: Where the reward came from: `by`, or the channel of the program's own.
-            home: The user in whose scope the choice was made, "" if in none.
-            roles: Roles of the action, if items of the episode name actions.
-            stale: Whether the reward is too old to change the weights of the estimates.
-            trust: The entry of `trusts` for this choice, if it was computed before.
         """
-        shown = [intern(id) for id in shown]  # many rows name the same items
-        roles = roles if self.roles and action and roles is not None else ()
-        decision, unit = trial.decision, trial.unit or trial.decision
-        earned = min(max(reward, self.bounds[0]), self.bounds[1])
-        reward, channel = self._scaled(earned), self._sources.setdefault(find_channel(source) or by, len(self._sources))
-        rows = self._rows_about(decision)
+        # Without a log it was made in this process.
+        logged = use.logged_choice or LoggedChoice(use.ids(pool), Trial(use.decision))
+        shown = [intern(id) for id in logged.shown]  # many rows name the same items
+        roles = logged.roles if self.roles and use.taken and logged.roles is not None else ()
+        trial, unit = logged.trial, logged.trial.unit or logged.trial.decision
+        earned = min(max(use.reward, self.bounds[0]), self.bounds[1])
+        source, claim = find_channel(logged.source) or use.by, read_weight(logged.source)
+        reward, channel = self._scaled(earned), self._sources.setdefault(source, len(self._sources))
+        rows = self._rows_about(trial.decision)
         others = [row for row in rows if self._source[row] != channel]
-        again, parts = bool(rows), divide([*self._claims[others].tolist(), read_weight(source)])
+        parts = divide([*self._claims[others].tolist(), claim])
         if others:
-            every = np.append(self._rewards[others], reward)
-            earned = self.in_rewards(float(np.average(every, weights=parts)))
-        counts = weight * sum(parts)
-        self.ledger.add(unit, decision, earned, counts, shown, trial.odds, trial.expected, self._total, self.bounds, by)
+            earned = self.in_rewards(float(np.average([*self._rewards[others], reward], weights=parts)))
+        evidence = (shown, trial.odds, trial.expected, self._total, self.bounds, use.by)
+        self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence)
         person = self._persons.setdefault(trial.person, len(self._persons))
+        trust = logged.trust
         if trust is None:
-            speaker = by if read_weight(source) == 1.0 else find_channel(source)
+            speaker = use.by if claim == 1.0 else find_channel(logged.source)
             trust = self._trust.believed(speaker)
-            if not stale and not again and len(self):
-                chance = self._predictions(vector, shown, action, roles, person)
-                usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-                trust = self._trust.judge(speaker, float(self._weigh().all @ chance), reward, usual)
-                loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
-                self._likelihood = DISCOUNT * self._likelihood + parts[-1] * weight * trust * loglik
+            if not logged.stale and not rows and len(self):
+                chance = self._predictions(use.query.vector, shown, use.taken, roles, person)
+                trust = self._compare(chance, reward, parts[-1] * use.weight, speaker)
         self.trusts.append(trust)
-        credit = parts[-1] * trust * (weight if credit is None else credit)
-        weight *= parts[-1] * trust
         self._total += 1
         for row in rows:
             if row not in others:
@@ -128,34 +72,38 @@ class RewardRecord(Advising):
             self._reweigh(row, counted)
         if self._count == len(self._rewards):
             others = self._make_room(others)
-        row = self._count
-        self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
-        self._credit[row], self._roles[row], self._voice[row] = credit, False, self._trust.number(by)
-        self._person[row], self._holder[row] = person, self._number_of_holder(by or home)
+        row, counted = self._count, parts[-1] * trust
+        weight, credit = use.weight, use.weight if logged.credit is None else logged.credit
+        self._weight[row], self._credit[row], self._rewards[row] = counted * weight, counted * credit, reward
+        self._claims[row], self._parts[row] = claim, parts[-1]
+        self._question[row], self._voice[row] = self._number_of(use.query.vector), self._trust.number(use.by)
+        self._person[row], self._holder[row] = person, self._number_of_holder(use.by or logged.home)
         self._source[row], self._at[row], self._counts[row] = channel, self._total - 1, True
-        self._claims[row], self._parts[row] = read_weight(source), parts[-1]
-        self._roles[row, list(roles)] = True
-        self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
-        first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
-        self._lead[row], self._action[row] = first, self._actions.setdefault(action, len(self._actions))
-        begin, end = int(self._ends[row]), int(self._ends[row]) + len(numbers)
-        if end > len(self._shown):
-            self._shown = grown(self._shown, 2 * end)
-        self._shown[begin:end], self._ends[row + 1] = numbers, end
+        self._roles[row] = np.isin(np.arange(len(ROLES)), list(roles))
+        self._lost[row] = 0.0 if math.isnan(logged.instead) else logged.instead - reward
+        self._lead[row] = self._number_of_item(use.taken or (shown[0] if shown else ""))
+        self._action[row] = self._actions.setdefault(use.taken, len(self._actions))
+        self._append_shown(row, [self._number_of_item(id) for id in shown])
         self._count_in(row, 1.0)
-        if decision:
-            self._places[decision] = (*others, row)
-        if action:
-            self._unfitted.add(action)
+        if trial.decision:
+            self._places[trial.decision] = (*others, row)
+        if use.taken:
             self._acted_for.add(person)
         self._slates = self._slates or len(shown) > 1
         self._steps = self._steps or credit > weight
         self._count = row + 1
-        self._sum_up(np.arange(begin, end))
         self._weights.clear()
         self._nearest = None
         if len(self) > self.newest:
             self._retire(self._next_to_go(), pushed_out=True)
+
+    def _compare(self, chance: Floats, reward: float, weight: float, by: str) -> float:
+        """Compare a reward with what each estimate predicted, and return how far it is trusted."""
+        usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
+        trust = self._trust.judge(by, float(self._weigh().all @ chance), reward, usual)
+        loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+        self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
+        return trust
 
     def has(self, decision: str, reward: float, source: str) -> bool:
         """Return whether the latest reward of a decision from this source is this one."""
@@ -181,7 +129,15 @@ class RewardRecord(Advising):
     @property
     def version(self) -> str:
         """Name the rules and settings by which rewards are weighed."""
-        parts = (self.bandwidth, self.newest, self.bounds, len(self._likelihood), self.roles, RULES, describe_version())
+        parts = (
+            self.bandwidth,
+            self.newest,
+            self.bounds,
+            len(self._likelihood),
+            self.roles,
+            _RULES,
+            describe_version(),
+        )
         return " ".join(map(str, parts))
 
     @property
@@ -198,12 +154,17 @@ class RewardRecord(Advising):
     def accounts(self, items: Iterable[str]) -> list[Account]:
         """Return the accounts of items, with the success rates that a plain counter would give them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
+        rows = np.arange(self._count).repeat(np.diff(self._ends[: self._count + 1]))
+        shown, weight = self._shown[: len(rows)], self._weight[rows]
+        times, right = (
+            np.bincount(shown, column, len(self._numbered)) for column in (weight, weight * self._rewards[rows])
+        )
         result = []
         for id in items:
             number = self._numbered.get(id, 0)
-            seen, earned = self._sums[number, 6:].tolist() if number else (0.0, 0.0)
-            success = self.in_rewards(earned / seen) if seen else math.nan
-            measured = self.ledger.account(id, self.span, since=self._since)
+            seen = float(times[number]) if number else 0.0
+            success = self.in_rewards(float(right[number]) / seen) if seen else math.nan
+            measured = self.ledger.account(id, self.span)
             measured = measured or account(id, *(_NOTHING,) * 4, self.span)
             result.append(replace(measured, success=success, usual=usual, seen=seen))
         return result

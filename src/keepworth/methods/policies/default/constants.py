@@ -1,0 +1,70 @@
+"""The constants of the default policy.
+
+`python -m benchmarks.memory.default_constants` says what each is worth: its ablation, halved, doubled and off, in small worlds.
+"""
+
+from __future__ import annotations
+
+# What is remembered.
+NEWEST = 20_000
+"""Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
+QUORUM = 3
+"""How many more people must agree than disagree on a shared item before others who share it learn of it: see
+`keepworth.memory.choose.consensus`."""
+
+# The estimates.
+BANDWIDTH = 0.1
+"""A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
+RETURNS = 0.04
+"""The same bandwidth for counting how often a question came before."""
+NEGLIGIBLE = 0.003
+"""Rewards that would count less than this are ignored, and arms that are better with a smaller probability are not tried."""
+OVERALL = 4.0
+"""Prior count of an arm's mean reward over all questions: it stands for the reward that is expected without the arm."""
+POWER = 3
+"""The same mean of an action weights each question by its cosine with this one to this power."""
+LOCAL = (0.15, 0.6, 2.5)
+"""Prior counts of an arm's mean reward near the question, which stand for its mean over all questions."""
+KEEP = 0.85
+"""Factor by which each new reward near a question lowers the earlier ones there, in the estimates that forget."""
+HOPE = 6.0
+"""Number of imagined rewards of one half in the usual reward of an item that stands first: what always failed then gives way to
+what was never tried."""
+FADING = 0.25
+"""Prior weight of the estimates that forget, beside those that do not."""
+SURE = 0.08
+"""Predicted probabilities lie between this and 1 less this, so that one surprise cannot rule an estimate out."""
+DISCOUNT = 0.995
+"""Factor by which each new reward lowers the log-likelihood of earlier predictions."""
+
+# The order, and what is tried by chance.
+FADE = 2.0
+"""Number of rewards near the question after which half of the relative score is gone, if rewards depend on items."""
+EXPLORE = 0.5
+"""Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 as all rewards here fail."""
+OFTEN, TRIES = 40.0, 0.4
+"""A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
+of the times that it came back."""
+BOUND, SLACK = 3.0, 0.01
+"""What departures from the search's own order may cost in all: BOUND rewards plus the share SLACK of all rewards."""
+BLIND = 0.5
+"""Least reward that the search's first candidate is assumed to earn as long as rewards say nothing about items."""
+SAME = 0.01
+"""Prior probability that all rewards are equal, whatever is shown."""
+
+# The experiment.
+WITHHOLD = 0.01
+"""Probability with which an item under test is withheld in an episode."""
+LEAST = 10.0
+"""Number of rewarded showings that an item needs before it is tested."""
+BUDGET = 0.01
+"""Expected cost of a test for each episode, as a share of the range of rewards, above which `WITHHOLD` is lowered. An item whose
+gain near the question is larger is not tested there."""
+
+# What is shown besides.
+PROVEN = 5
+"""Number of items that are candidates wherever the search puts them, as they were right at the question."""
+CLEAR = 1.25
+"""A gain is clear of chance if it exceeds this over the root of the number of rewards: 2.5 standard deviations."""
+VOTES = 4
+"""Number of earlier successes of an action that advice cites."""

@@ -46,6 +46,7 @@ from keepworth.base import statistics
 from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
+from keepworth.memory.choose.slots import Policy
 from keepworth.methods.worlds._label_sets import labelled_table
 from keepworth.records.model import Encoder
 from keepworth.training.run_folder import versions
@@ -63,7 +64,10 @@ MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
 """Times as many draws where one is nearly all or nothing: two notes, ten shown, and permuted rewards of 20 questions."""
 
 
-def opened(policy: str | None, seed: int, encoder: Encoder | str = "hashing") -> Memory:
+Named = str | Callable[[], Policy] | None
+
+
+def opened(policy: Named, seed: int, encoder: Encoder | str = "hashing") -> Memory:
     return Memory(encoder=encoder, policy=policy, **({} if policy is None else {"seed": seed}))  # type: ignore[arg-type]
 
 
@@ -284,17 +288,21 @@ def ledger_table(draws: int) -> dict[str, Any]:
 
 
 class Banking:
-    """770 items of the training half and questions of the test half. vectors: a folder for theirs, which all runs share."""
+    """770 items of the training half and questions of the test half, or of the rest of the training half. vectors: a folder for
+    theirs, which all runs share."""
 
-    def __init__(self, folder: Path, vectors: Path) -> None:
+    def __init__(self, folder: Path, vectors: Path, half: str = "test") -> None:
         generator = np.random.default_rng(0)
         train, test = labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
-        self.items = [train[int(index)] for index in generator.choice(len(train), 770, replace=False)]
+        drawn = generator.choice(len(train), 770, replace=False)
+        self.items = [train[int(index)] for index in drawn]
+        if half == "train":
+            test = [train[index] for index in sorted(set(range(len(train))) - set(drawn.tolist()))]
         self.questions = [test[int(index)] for index in generator.choice(len(test), 600, replace=False)]
         self.encoder = KeptVectors(encoder_named("default"), vectors)
 
     def run(
-        self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: str = ""
+        self, policy: Named, seed: int, different: int, length: int, feedback: str, liar: str = ""
     ) -> npt.NDArray[np.float64]:
         """Success, task by task; nan for the tasks of a liar, who has a "tenth" of all, or the "first"."""
         world, tasks, rare = (np.random.default_rng([stream, seed]) for stream in (4, 5, 8))
@@ -308,7 +316,7 @@ class Banking:
             intent = {item.id: label for item, label in zip(added, intents, strict=True)}
             for task, index in enumerate(order.tolist()):
                 text, label = self.questions[index]
-                hits = memory.search(text, top_k=1, **({"mode": "dense"} if policy in (None, "default") else {}))
+                hits = memory.search(text, top_k=1, **({} if policy == "memrl" else {"mode": "dense"}))
                 right = float(bool(hits) and intent.get(hits[0].id) == label)
                 success[task] = right
                 past.append(right)

@@ -26,7 +26,8 @@ def fill(memory: Memory, episodes: int = 400) -> None:
     )
     draw = random.Random(SEED)
     for number in range(episodes):
-        with memory.episode(f"help caller {number} with the router", user_id="" if number % 5 else "ana") as episode:
+        whose = {} if number % 5 else {"user_id": "ana"}
+        with memory.episode(f"help caller {number} with the router", **whose) as episode:
             hits = episode.search(f"the router of caller {number} is stuck, model {draw.randrange(10_000)}", top_k=3)
             right = any(hit.text == HELPS for hit in hits)
             episode.reward(float(draw.random() < (0.85 if right else 0.35)))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from keepworth.memory import errors
 from keepworth.memory.errors import InvalidTime, MemoryProblem
+from keepworth.memory.item import ALL
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import store as store_module
 from keepworth.memory.store.maintenance import check
@@ -35,11 +36,13 @@ def test_no_search_ever_leaves_its_scope(behind, places, data):
     written = []
     for user, agent, session in places:
         with suppress(MemoryProblem):
-            written.append(stores.add("shared words here", user_id=user, agent_id=agent, session_id=session))
+            written.append(
+                stores.add("shared words here", user_id=user or ALL, agent_id=agent or ALL, session_id=session or ALL)
+            )
     user, agent, session = data.draw(st.tuples(names, names, names))
     query = data.draw(st.sampled_from(["shared words", *NASTY]) | st.text(max_size=20))
     where = data.draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2) | st.none())
-    named = {"user_id": user, "agent_id": agent, "session_id": session}
+    named = {"user_id": user or ALL, "agent_id": agent or ALL, "session_id": session or ALL}
     try:
         found = [
             hit.item
@@ -49,7 +52,7 @@ def test_no_search_ever_leaves_its_scope(behind, places, data):
         listed = stores.get_all(**named)
     except MemoryProblem:
         return
-    bounds = stores.scope.narrowed(user=user, agent=agent, session=session)
+    bounds = stores.scope.narrowed(user=user or ALL, agent=agent or ALL, session=session or ALL)
     for item in [*found, *listed]:
         assert bounds.contains(item.scope)
         for wanted, has in zip(bounds.parts(), item.scope.parts(), strict=True):

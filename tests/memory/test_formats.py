@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from keepworth.adapters.formats import FORMATS, take, write_lines
 from keepworth.cli.main import main
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import Item, Provenance
+from keepworth.memory.item import ALL, Item, Provenance
 from keepworth.memory.memory import Memory
 from tests.memory.helpers import texts
 
@@ -36,7 +36,7 @@ def filled(draw: Any) -> Memory:
     for text in draw(st.lists(TEXTS, max_size=6)):
         item = m.add_many(
             [text],
-            user_id=draw(NAMES), agent_id=draw(NAMES), session_id=draw(NAMES), event_time=draw(TIMES),
+            user_id=draw(NAMES) or ALL, agent_id=draw(NAMES) or ALL, session_id=draw(NAMES) or ALL, event_time=draw(TIMES),
             kind=draw(st.sampled_from(["fact", "lesson", "core"])), key=draw(st.sampled_from(["", "the key"])),
             valid_from=draw(st.sampled_from(["", "2020-01-01T00:00:00"])), trust=draw(st.sampled_from([1.0, 0.25])),
             metadata=draw(st.sampled_from([None, {"team": "red", "n": [1, {"a": None}]}])),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import EVERYWHERE, Item, Status, ValueStatistics, content_digest
+from keepworth.memory.item import ALL, EVERYWHERE, Item, Status, ValueStatistics, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Credit, Draft
 from keepworth.memory.overlay import Bank
@@ -88,9 +88,9 @@ steps = writes | st.one_of(
 def carry_out(m: Memory, episodes: list, undone: list, step: tuple) -> None:
     verb, first, second, third = step
     if verb == "add":
-        m.add(first, user_id=second, episode=episodes[third].id if third < 2 else "")
+        m.add(first, user_id=second or ALL, episode=episodes[third].id if third < 2 else "")
     elif verb == "act":
-        m.apply(first, user_id=second, episode=episodes[third].id if third < 2 else "")
+        m.apply(first, user_id=second or ALL, episode=episodes[third].id if third < 2 else "")
     elif verb == "reward":
         episodes[second].search(" ".join(third) or "cat", top_k=2)
         m.reward(episodes[second].id, first)
@@ -106,7 +106,7 @@ def carry_out(m: Memory, episodes: list, undone: list, step: tuple) -> None:
 @given(st.lists(steps, max_size=22))
 def test_replay_is_the_view_whatever_happened(behind, sequence):
     m = memory()
-    episodes = [m.episode(user_id=user) for user in ("ana", "bo", "")]
+    episodes = [m.episode(user_id=user or ALL) for user in ("ana", "bo", "")]
     undone: list[str] = []
     saved: dict[str, dict[str, Item]] = {}
     for step in sequence:
@@ -131,7 +131,7 @@ def test_replay_is_the_view_whatever_happened(behind, sequence):
 @given(st.lists(writes, min_size=1, max_size=12), st.lists(steps, max_size=12), sentences)
 def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     m = memory()
-    episodes = [m.episode(user_id=user) for user in ("ana", "bo", "")]
+    episodes = [m.episode(user_id=user or ALL) for user in ("ana", "bo", "")]
     for step in early:
         carry_out(m, episodes, [], step)
     bank = m.bank()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import keepworth
 from keepworth.memory import errors
-from keepworth.memory.item import EVERYWHERE, Provenance
+from keepworth.memory.item import ALL, EVERYWHERE, Provenance
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.decision_log import as_json, named, packed, unpacked
 from keepworth.memory.store.maintenance import check
@@ -31,7 +31,7 @@ def memory(path: object = ":memory:") -> Memory:
 @given(st.lists(steps, max_size=15))
 def test_import_of_an_export_is_the_identity(sequence):
     m = memory()
-    episodes = [m.episode(user_id=user) for user in ("ana", "bo", "")]
+    episodes = [m.episode(user_id=user or ALL) for user in ("ana", "bo", "")]
     undone: list[str] = []
     for step in sequence:
         carry_out(m, episodes, undone, step)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory.item import Item
+from keepworth.memory.item import ALL, Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
@@ -44,7 +44,7 @@ def opened(path: Path) -> Memory:
 
 
 def everything(m: Memory, user: str = "") -> list[Item]:
-    return m.get_all(user_id=user, limit=100_000)
+    return m.get_all(user_id=user or ALL, limit=100_000)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def compare(m: Memory, user: str = "") -> None:
     matrix = KnownWords().encode(texts) if texts else np.zeros((0, 64), np.float32)
     for query in QUERIES:
         scores = dict(zip([item.id for item in items], matrix @ KnownWords().encode([query])[0], strict=True))
-        hits = m.search(query, mode="dense", top_k=max(1, len(items)), user_id=user)
+        hits = m.search(query, mode="dense", top_k=max(1, len(items)), user_id=user or ALL)
         assert sorted(hit.id for hit in hits) == sorted(scores)
         assert np.allclose([hit.score for hit in hits], sorted(scores.values(), reverse=True), atol=1e-5)
         assert np.allclose([hit.score for hit in hits], [scores[hit.id] for hit in hits], atol=1e-5)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.item import Item
+from keepworth.memory.item import ALL, Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
@@ -173,7 +173,7 @@ def filled(memory: Memory, rows: list[tuple[dict[str, Any], str, str]], change: 
     """Items with metadata, kinds and times, of which some were changed, deleted or superseded since."""
     for number, (metadata, kind, when) in enumerate(rows):
         text, user = f"{WORDS[number % len(WORDS)]} {number}", "ana" if number % 2 else "bo"
-        memory.add(text, metadata=metadata, kind=kind, event_time=when, user_id=user)
+        memory.add(text, metadata=metadata, kind=kind, event_time=when, user_id=user or ALL)
     for number in change:
         id = f"m{1 + number % len(rows)}"
         if not memory.get(id).open:

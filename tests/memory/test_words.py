@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.memory.engine import lexical_overlap
 from keepworth.memory.errors import InvalidText, Purged
+from keepworth.memory.item import ALL
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index, scope_words
 from keepworth.memory.search.index import K1, B, CorpusStatistics
@@ -122,7 +123,9 @@ def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, qu
                 kind = OperationKind(verb.upper())
                 targets = () if verb == "add" else (f"m{number}",)
                 m.apply(Operation(kind, targets, "" if verb == "delete" else text), user_id=f"u{number % 2}")
-            answers.append([[hit.id for hit in m.search(query, mode="lexical", user_id=u)] for u in ("", "u0", "u1")])
+            answers.append(
+                [[hit.id for hit in m.search(query, mode="lexical", user_id=u or ALL)] for u in ("", "u0", "u1")]
+            )
     assert answers[0] == answers[1] == answers[2]
 
 
@@ -297,7 +300,7 @@ def test_scopes_that_are_searched_in_turn_and_do_not_all_fit_are_not_indexed_aga
 
 
 def shown(memory: Memory, query: str, user: str) -> list[tuple[str, str]]:
-    return [(hit.id, hit.text) for hit in memory.search(query, user_id=user, top_k=5)]
+    return [(hit.id, hit.text) for hit in memory.search(query, user_id=user or ALL, top_k=5)]
 
 
 def test_of_a_person_with_few_notes_these_alone_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +326,7 @@ def test_who_asks_again_finds_what_a_memory_opened_anew_finds(
     monkeypatch.setattr(derived, "SMALL", small)
     with Memory(":memory:", encoder=None, policy=None) as memory:
         for user in ("ana", "bo"):
-            memory.add_many(data.draw(st.lists(TEXT, min_size=1, max_size=4)), user_id=user)
+            memory.add_many(data.draw(st.lists(TEXT, min_size=1, max_size=4)), user_id=user or ALL)
         mark = memory.snapshot()
         for query in ("tea", "rain"):
             shown(memory, query, "ana")  # from the second time on the scope is held

@@ -11,6 +11,7 @@ from keepworth import Facts, Memory
 from keepworth.base.chat import ChatModel
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import InvalidText, InvalidTime
+from keepworth.memory.item import ALL
 from keepworth.memory.store.checks import check
 from keepworth.methods.writers.facts import comparison, extractor
 from tests.memory.helpers import texts
@@ -65,7 +66,7 @@ TUESDAY = "Your appointment is on Tuesday."
 )
 def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: Any, both: str) -> None:
     with opened("rules") as memory:
-        memory.add(first, infer=True, user_id=user)
+        memory.add(first, infer=True, user_id=user or ALL)
         memory.add(then, infer=True)
         assert texts(memory) == [first, both]
 

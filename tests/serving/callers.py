@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from keepworth.memory.item import ALL
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_routes import BASE
@@ -20,7 +21,7 @@ from keepworth.serving.memory_server import MemoryServer
 
 def as_(server: MemoryServer, tenant: str, *roles: str, base: str = BASE, **bounds: Any) -> httpx.Client:
     """Whoever has a token of these roles (all, if none is named) and bounds."""
-    return with_token(server, server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds)), base)
+    return with_token(server, server.tokens.add(new_access(tenant=tenant or ALL, roles=roles or ROLES, **bounds)), base)
 
 
 def with_token(server: MemoryServer, token: str = "", base: str = "", **headers: str) -> httpx.Client:

@@ -194,9 +194,9 @@ def test_what_is_no_change_is_refused() -> None:
 def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana, as_(server, tenant, "read") as plain:
         for n in range(4):
-            user = "ana" if n else ""
-            all_.post("/items", json={"content": f"number {n}", "user_id": user})
-            episode = all_.post("/episodes", json={"task": f"task {n}", "user_id": user}).json()["id"]
+            whose = {"user_id": "ana"} if n else {}
+            all_.post("/items", json={"content": f"number {n}", **whose})
+            episode = all_.post("/episodes", json={"task": f"task {n}", **whose}).json()["id"]
             all_.post(f"/episodes/{episode}/reward", json={"value": n / 4})
         seen = {name: client.get("/overview").json() for name, client in (("all", all_), ("ana", ana), ("none", plain))}
     counted = [(value["items"], value["episodes"], value["rewards"]) for value in seen.values()]

@@ -13,6 +13,7 @@ from keepworth import Client, Memory
 from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import main
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
+from keepworth.memory.item import ALL
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import derived as store_module
 from keepworth.memory.store.checks import check
@@ -25,7 +26,7 @@ READS, WRITES = {"team": ("read",)}, {"team": ("read", "write")}
 
 
 def token(server: MemoryServer, tenant: str, user: str, **more: Any) -> str:
-    return server.tokens.add(new_access(tenant=tenant, user_id=user, **more))
+    return server.tokens.add(new_access(tenant=tenant or ALL, user_id=user, **more))
 
 
 def client(server: MemoryServer, tenant: str, user: str, **more: Any) -> Client:
@@ -151,9 +152,9 @@ def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own()
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"user_id": "", "shared": READS}, "token of nobody"),
+        ({"shared": READS}, "token of nobody"),
         ({"user_id": "ann", "shared": {"ann": ("read",)}}, "no name of something to share"),
-        ({"user_id": "ann", "shared": {"": ("read",)}}, "no name of something to share"),
+        ({"user_id": "ann", "shared": {"": ("read",)}}, "user of a scope is empty"),
         ({"user_id": "ann", "shared": {"team": ("write",)}}, "may be read, or read and written"),
         ({"user_id": "ann", "shared": {"team": ()}}, "may be read, or read and written"),
         ({"user_id": "ann", "shared": {"team": ("admin",)}}, "permission"),

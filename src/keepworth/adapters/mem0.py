@@ -357,9 +357,14 @@ class AsyncMemory:
 
 
 def _scope(**bounds: object) -> dict[str, Any]:
-    """Return mem0's bounds under the names of `keepworth.Memory`. Raises InvalidScope if none is given."""
+    """Return mem0's bounds under the names of `keepworth.Memory`. Raises InvalidScope if none is given, or one is empty."""
     scope = {BOUNDS[name]: str(value).strip() for name, value in bounds.items() if value is not None}
-    if not any(scope.values()):
+    for name in bounds:
+        if scope.get(BOUNDS[name]) == "":
+            raise InvalidScope(
+                f"{name} is empty: pass a name, also for somebody without one, or leave it out, which means all"
+            )
+    if not scope:
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
     return scope
 

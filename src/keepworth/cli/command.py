@@ -86,5 +86,18 @@ def argument(metavar: str, help: str, **settings: Any) -> Any:
     return typer.Argument(metavar=metavar or None, help=help, **settings)
 
 
+def bound(context: typer.Context, parameter: typer.CallbackParam, name: str) -> str:
+    """Return the name that an option gives of a person, an agent, a session or a tenant, or what stands for all where it is left
+    out. Raises BadParameter for an empty one."""
+    from keepworth.memory.item import ALL
+
+    source = context.get_parameter_source(parameter.name or "")
+    if source is None or source.name in ("DEFAULT", "DEFAULT_MAP"):
+        return ALL
+    if not name:
+        raise typer.BadParameter("it is empty: give a name, or leave the option out, which means all")
+    return name
+
+
 def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))[0].removesuffix(".")

@@ -16,7 +16,7 @@ from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.base.extras import require
 from keepworth.base.interruption import interruptible
 from keepworth.base.text import one_line
-from keepworth.cli.command import argument, option
+from keepworth.cli.command import argument, bound, option
 from keepworth.cli.output import Personal, Runs, Secrets, say
 from keepworth.memory.place import MemoryPlace, place_of
 
@@ -52,7 +52,7 @@ def serve(
     ] = UPSTREAM_KEY,
     mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
-    user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
+    user: Annotated[str, option("--user -u", "With --stdio: whose memory.", callback=bound)] = "",
     memory_tokens: Annotated[
         int, option("--memory-tokens", "Tokens of memory in one prompt, at most.", min=0)
     ] = TOKENS,
@@ -200,7 +200,7 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     from keepworth.serving.open_memories import OpenMemories
 
     with closing(OpenMemories(memory.opens, options)) as memories, interruptible():
-        asyncio.run(serve_stdio(memories, Access("stdio", user_id=user)))
+        asyncio.run(serve_stdio(memories, Access("stdio", user_id=str(user))))
 
 
 def _say_memory(server: MemoryServer | Workers, memory: MemoryPlace, host: str) -> None:

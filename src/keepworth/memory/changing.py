@@ -17,6 +17,7 @@ from keepworth.memory.errors import (
     unknown_option,
 )
 from keepworth.memory.item import (
+    ALL,
     UNKNOWN,
     Clock,
     Item,
@@ -206,7 +207,7 @@ class Changes:
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
-            scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
+            scope=self.scopes.narrowed(*(given.get(name, ALL) for name in ("user_id", "agent_id", "session_id"))),
             provenance=Provenance(source) if source else UNKNOWN,
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
@@ -219,9 +220,9 @@ class Changes:
         self,
         operation: Operation,
         *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         event_time: Timestamp = "",
         source: str = "",
         episode: str = "",
@@ -305,9 +306,9 @@ class Changes:
         text: str | None,
         *,
         name: Mapping[str, Any],
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         key: str = "",
         metadata: Mapping[str, Any] | None = None,
         source: str = "",
@@ -418,7 +419,7 @@ class Changes:
 
         self.store.perform(home, [(act, Draft(scope=home))], episode=episode, check=check)
 
-    def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
+    def delete_all(self, *, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> int:
         """Delete every item of a user, an agent or a session, named here or when opening, and return how many there were."""
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
@@ -456,7 +457,7 @@ class Changes:
         self.store.perform(self.scopes.changeable, acts, check=check)
         return None
 
-    def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
+    def erase(self, *, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> purge.Erased:
         """Erase a person, an agent or a session, named here or when opening, for good: everything that was ever written in that
         scope, its queries, the tasks of its episodes, and its names. A rollback to an earlier state then raises Purged.
 

@@ -239,4 +239,5 @@ class LiveEpisode:
             self._memory._check_episode(self.id)  # raises UnknownEpisode
 
     def _bounds(self) -> dict[str, Any]:
-        return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
+        scope = {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
+        return {name: value for name, value in scope.items() if value}

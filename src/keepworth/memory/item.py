@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime
 
@@ -55,9 +55,10 @@ class Scope:
         )
 
     def narrowed(self, **parts: str) -> Scope:
-        """Return this scope with more parts set. A part that is already set cannot be changed. Raises InvalidScope."""
+        """Return this scope with more parts set. A part that is already set cannot be changed, and one that is ALL is left as it
+        is. Raises InvalidScope."""
         chosen = dict(zip(PARTS, self.parts(), strict=True))
-        for name, given in parts.items():
+        for name, given in named_parts(**parts).items():
             value = checked_name(given, f"{name} of a scope") if given and isinstance(given, str) else given
             if name not in chosen:
                 raise InvalidScope(f"a scope has no part {name!r}: use {', '.join(chosen)}")
@@ -69,6 +70,28 @@ class Scope:
     def members(self) -> tuple[Scope, ...]:
         """The plain scopes that make up this one: itself, and in a `Reach` also those that are shared with it."""
         return (self,)
+
+
+class LeftOut(str):
+    """The class of ALL."""
+
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL: Final = LeftOut()
+"""The value of a part of a scope that a call leaves out: everybody's. An empty text is refused, as an application whose visitor
+has no name yet would else see what belongs to all."""
+
+
+def named_parts(**parts: str) -> dict[str, str]:
+    """Return the parts of a scope that a call names, by name: all that are not ALL. Raises InvalidScope for an empty one."""
+    named = {name: value for name, value in parts.items() if not isinstance(value, LeftOut)}
+    for name, value in named.items():
+        if value == "":
+            fix = "leave tenant out" if name == "tenant" else f"leave {name}_id out, which means all"
+            raise InvalidScope(f"{name} of a scope is empty: pass a name, also for somebody without one, or {fix}")
+    return named
 
 
 one_spelling = partial(unicodedata.normalize, "NFC")

@@ -37,6 +37,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.event_loop import warn_in_event_loop
 from keepworth.memory.item import (
+    ALL,
     EVERYWHERE,
     Item,
     ItemKind,
@@ -126,10 +127,10 @@ class Memory(Changes):
         path: str | os.PathLike[str] = ":memory:",
         *,
         encoder: Encoder | str | None = "default",
-        tenant: str = "",
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        tenant: str = ALL,
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         read_only: bool = False,
         writer: Writer | str | None = "default",
         policy: PolicyLike = "default",
@@ -220,7 +221,12 @@ class Memory(Changes):
         self.store.close()
 
     def within(
-        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", shared: Mapping[str, bool] | None = None
+        self,
+        *,
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
+        shared: Mapping[str, bool] | None = None,
     ) -> Memory:
         """Return a handle on the same open memory with a narrower scope. No method sees anything outside it, even by id.
 
@@ -267,9 +273,9 @@ class Memory(Changes):
     def get_all(
         self,
         *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         kinds: Sequence[ItemKind | str] = (),
         limit: int = 100,
         after: str = "",
@@ -363,7 +369,7 @@ class Memory(Changes):
         if episode:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
-        seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
+        seen = self.scopes.seen(*(given.pop(name, ALL) for name in ("user_id", "agent_id", "session_id")))
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -372,7 +378,7 @@ class Memory(Changes):
         if self.store.scan is not None:  # the log of queries holds no secrets either
             ask = ask.without_secrets(self.store.scan.redacted)
         mode = given.get("mode")
-        scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
+        scope = self.scopes.asking(options.get("agent_id", ALL), options.get("session_id", ALL), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
@@ -488,9 +494,9 @@ class Memory(Changes):
         self,
         task: str = "",
         *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         by: str = "",
         explore: bool = True,
     ) -> LiveEpisode:
@@ -576,9 +582,9 @@ class Memory(Changes):
     def episodes(
         self,
         *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
         limit: int = 100,
         after: str = "",
         nobody: bool = False,
@@ -696,7 +702,13 @@ class Memory(Changes):
     # Agents.
 
     def bank(
-        self, scope: Scope | None = None, *, user_id: str = "", agent_id: str = "", session_id: str = "", at: str = ""
+        self,
+        scope: Scope | None = None,
+        *,
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
+        at: str = "",
     ) -> Bank:
         """Return a bank on a snapshot (by default of now). What is written to the bank stays in it until `commit`."""
         narrowed = scope if scope is not None else self.scopes.narrowed(user_id, agent_id, session_id)

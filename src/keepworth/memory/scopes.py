@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from keepworth.memory.errors import InvalidScope, SharedReadOnly
-from keepworth.memory.item import EVERYWHERE, Item, Reach, Scope, one_spelling
+from keepworth.memory.item import ALL, EVERYWHERE, Item, LeftOut, Reach, Scope, named_parts, one_spelling
 
 
 class Scopes:
@@ -29,15 +29,14 @@ class Scopes:
                     "shared= is for a handle of a user: give user_id, as one without sees every user there is"
                 )
             return Scopes(
-                narrower, {EVERYWHERE.narrowed(user=name).user: bool(writes) for name, writes in shared.items() if name}
+                narrower, {EVERYWHERE.narrowed(user=name).user: bool(writes) for name, writes in shared.items()}
             )
         return Scopes(narrower, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
 
-    def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+    def narrowed(self, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> Scope:
         """Return the scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
-        # Only "" stands for all users: a user 0 or None is a mistake, and must not open the whole memory.
-        given = (("user", user_id), ("agent", agent_id), ("session", session_id))
-        parts = {name: value for name, value in given if value != ""}
+        # Only leaving it out stands for all users: a user "", 0 or None is a mistake, and must not open the whole memory.
+        parts = named_parts(user=user_id, agent=agent_id, session=session_id)
         if not parts:
             return self.own
         if not self.shares_with(user_id):
@@ -50,7 +49,7 @@ class Scopes:
             )
         return replace(self.own.narrowed(**parts), user=shared)
 
-    def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+    def seen(self, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> Scope:
         """Return the scope in which a call searches: with shared items if it names no user, and with the items of a shared user
         alone if it names that user."""
         if not self.shares:
@@ -59,13 +58,13 @@ class Scopes:
         if self.shares_with(user_id):
             return Scope(self.own.tenant, user_id).narrowed(**bounds)
         narrower = self.narrowed(user_id, agent_id, session_id)
-        if user_id != "":
+        if not isinstance(user_id, LeftOut):
             return narrower
         return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 
-    def asking(self, agent_id: str = "", session_id: str = "", *, seen: Scope) -> Scope:
+    def asking(self, agent_id: str = ALL, session_id: str = ALL, *, seen: Scope) -> Scope:
         """Return the scope under which a search of `seen` is logged: with shared items, the scope of the handle that asks."""
-        return self.narrowed("", agent_id, session_id) if self.shares else seen
+        return self.narrowed(ALL, agent_id, session_id) if self.shares else seen
 
     @property
     def changeable(self) -> Scope:
@@ -91,5 +90,4 @@ class Scopes:
 
     def _bounds(self, agent_id: str, session_id: str) -> dict[str, str]:
         """Return the agent and the session to which a call limits shared items."""
-        given = (("agent", agent_id), ("session", session_id))
-        return {**self._within, **{name: value for name, value in given if value != ""}}
+        return {**self._within, **named_parts(agent=agent_id, session=session_id)}

@@ -26,7 +26,7 @@ from filelock import FileLock
 from keepworth.base.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
+from keepworth.memory.item import ALL, EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -235,9 +235,9 @@ def new_token() -> str:
 
 def new_access(
     *,
-    tenant: str = "",
-    user_id: str = "",
-    agent_id: str = "",
+    tenant: str = ALL,
+    user_id: str = ALL,
+    agent_id: str = ALL,
     roles: Iterable[str] = ROLES,
     name: str = "",
     days: float | None = None,
@@ -253,10 +253,11 @@ def new_access(
     until = "" if days is None else later(made, days * 86_400.0)
     permitted = {name: tuple(dict.fromkeys(permissions)) for name, permissions in (shared or {}).items()}
     distinct = tuple(dict.fromkeys(roles))
-    EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id)  # raises InvalidScope
+    scope = EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id)  # raises InvalidScope
     for team in permitted:
         EVERYWHERE.narrowed(user=team)
-    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, distinct, name, made, until, permitted)
+    bounds = (scope.tenant, scope.user, scope.agent)
+    return Access(f"t{secrets.token_hex(4)}", *bounds, distinct, name, made, until, permitted)
 
 
 def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -275,14 +276,14 @@ def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
-    """Read user_id, agent_id and session_id from the headers X-Keepworth-User and so on; "" if missing. Raises NotServed."""
-    return {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
+    """Read user_id, agent_id and session_id from the headers X-Keepworth-User and so on: those that are there. Raises
+    NotServed, also for an empty one."""
+    named = ((f"{part}_id", f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session"))
+    return {bound: _name(headers, header) for bound, header in named if header.lower() in headers}
 
 
 def _name(headers: Mapping[str, str], header: str) -> str:
     """Read a name from a header, in UTF-8 or, for clients whose headers are ASCII, as RFC 8187 writes it. Raises NotServed."""
-    if header.lower() not in headers:
-        return ""
     value = headers[header.lower()].encode("latin-1")
     try:
         name = _decoded(value).decode().strip(" \t")  # of a plain value, HTTP takes these away
@@ -290,6 +291,11 @@ def _name(headers: Mapping[str, str], header: str) -> str:
         raise NotServed(
             f"{header} cannot be read: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
         ) from error
+    if not name:
+        raise NotServed(
+            f"{header} is empty.",
+            "Send a name, also for somebody without one, or leave the header out, which means all.",
+        )
     try:
         return checked_name(name, header)
     except InvalidScope as error:

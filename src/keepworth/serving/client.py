@@ -32,7 +32,7 @@ from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.changing import ItemOptions
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, check_keywords, unknown_option
-from keepworth.memory.item import Item, Provenance, Scope
+from keepworth.memory.item import Item, LeftOut, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
 from keepworth.records.episode import Episode
@@ -112,6 +112,7 @@ class Client:
 
     def _send(self, verb: Verb, given: dict[str, Any]) -> Any:
         """Call a verb and return its result as JSON holds it. A call that may be repeated is sent again if no answer came."""
+        given = {name: value for name, value in given.items() if not isinstance(value, LeftOut)}
         path = _BASE + verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
         headers = {"Idempotency-Key": str(uuid.uuid4())} if verb.writes else {}
         query, content = None if verb.in_body else _query(**given), None

@@ -39,7 +39,7 @@ from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
 from keepworth.memory.headline import MARK
-from keepworth.memory.item import Provenance, later, timestamp, worded
+from keepworth.memory.item import ALL, Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
@@ -254,7 +254,7 @@ class Gateway:
         raw = whole_characters(call.raw)
         call, bounds = replace(call, body=await self._parse(raw), raw=raw), bounds_in(call.headers)
         self._check_kept(call.access, format.path, names_kept(call.body))
-        person = call.access.user_id or bounds["user_id"]
+        person = call.access.user_id or bounds.get("user_id", "")
         if before := [done for done, whose in self._finishing.items() if whose == (call.access.tenant, person)]:
             await asyncio.wait(before, timeout=SOON)
         if self._others is not None and person:
@@ -341,7 +341,9 @@ class Gateway:
         room = MemoryRoom(query, {id: line for block in before.values() for id, line in block.lines.items()})
         if newest not in before and not is_answered(rest):
             _require_room(store)
-            live = open.memory.episode(query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            live = open.memory.episode(
+                query[:_LONGEST_QUERY], by=call.access.user_id or bounds.get("user_id", ""), **bounds
+            )
             open.hold(live)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
@@ -351,7 +353,7 @@ class Gateway:
             if asks(query):
                 with store.database.reading():
                     # A session names a conversation, and all conversations of the person are searched.
-                    options = {"floor": floor, "fits": room, "session_id": "", **narrower}
+                    options = {"floor": floor, "fits": room, "session_id": ALL, **narrower}
                     recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
@@ -583,7 +585,7 @@ class Gateway:
         memory, text = open.memory, str(words["text"])
         _, user, agent, _ = words["scope"]
         # A fact outlives the conversation it was said in.
-        options = {"user_id": user, "agent_id": agent, "episode": episode}
+        options: dict[str, Any] = {"user_id": user or ALL, "agent_id": agent or ALL, "episode": episode}
         before = None
         with contextlib.suppress(UnknownEpisode):  # the turn before was erased meanwhile
             before = open.episode(words["after"]) if words.get("after") else None

@@ -613,8 +613,8 @@ def parser() -> argparse.ArgumentParser:
         "event", nargs="?", default="", metavar="EVENT", help="The event's name, where the JSON does not say it."
     )
     made.add_argument("--url", default="", help=f"The server's URL; {URL}, or {LOCAL}, if not given.")
-    made.add_argument("--user", default="", help=f"Whose memory; that of {USER} if not given.")
-    made.add_argument("--agent", default="", help="Which agent's memory.")
+    made.add_argument("--user", type=_name, default=None, help=f"Whose memory; that of {USER} if not given.")
+    made.add_argument("--agent", type=_name, default=None, help="Which agent's memory.")
     made.add_argument("--top-k", type=int, default=5, help="Items recalled at most.")
     made.add_argument(
         "--tokens",
@@ -633,6 +633,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--write", action="store_true", help="With --install: merge them into the project's file.")
     made.add_argument("--uninstall", metavar="HOST", help="Take these hooks out of the project's files again.")
     return made
+
+
+def _name(given: str) -> str:
+    if not given.strip():
+        raise argparse.ArgumentTypeError("it is empty: give a name, or leave the option out, which means all")
+    return given
+
+
+def _user_here() -> str:
+    """Return the user that the environment names, "" if it names none. Raises HookProblem for an empty name."""
+    user = os.environ.get(USER)
+    if user is not None and not user.strip():
+        raise HookProblem(f"{USER} is empty: set it to a name, or unset it, which means everybody")
+    return (user or "").strip()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -691,7 +705,7 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     if not isinstance(given, dict):
         raise HookProblem("standard input is not a JSON object of a host")
     event = event_of(given, chosen.event)
-    user = chosen.user or os.environ.get(USER, "").strip()
+    user = chosen.user or _user_here()
     file = session_file(user, event.session)
     session = read_session(file)
     if event.what == TOOL and not event.text and (chosen.no_signals or not event.command or not session.last):

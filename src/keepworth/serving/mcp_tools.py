@@ -276,7 +276,7 @@ def mcp_server(memories: OpenMemories, access: Access | None = None) -> Server[A
                 mistake.fix = "Leave it out: whose memory it is, the token says, or how the host is configured."
             raise mistake from None
         allowed: Access = access or request.scope["access"]
-        bounds = {} if access else {name: value for name, value in bounds_in(request.headers).items() if value}
+        bounds = {} if access else bounds_in(request.headers)
         allowed.require(verb.role)
         open = memories.of(allowed)
         if bounds:

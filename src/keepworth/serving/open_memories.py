@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.item import ALL
 from keepworth.memory.memory import Memory
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.serving.access import Access
@@ -138,7 +139,9 @@ class OpenMemories:
                 memory = self._of_tenant(access.tenant)
                 share = LogShare((SHARE_OF_ALL if access.whole else SHARE) / self.workers)
                 if not access.whole:
-                    memory = memory.within(user_id=access.user_id, agent_id=access.agent_id, shared=shared or None)
+                    memory = memory.within(
+                        user_id=access.user_id or ALL, agent_id=access.agent_id or ALL, shared=shared or None
+                    )
                 handle = self._handles[bounds] = OpenMemory(memory, share, self.workers)
             self._handles.move_to_end(bounds)
             while len(self._handles) > HANDLES:
@@ -171,6 +174,6 @@ class OpenMemories:
             place = self.place.of_tenant(tenant)
             if tenant and not place.on_server:
                 place.file.parent.mkdir(mode=0o700, exist_ok=True)
-            memory = self._files[tenant] = Memory(place.opens, tenant=tenant, **self._options)
+            memory = self._files[tenant] = Memory(place.opens, tenant=tenant or ALL, **self._options)
             self._opened(OpenMemory(memory))
         return memory

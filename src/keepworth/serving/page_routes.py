@@ -15,6 +15,7 @@ from pydantic import Field
 
 from keepworth.charts import PARTS, STYLE, asset
 from keepworth.charts.charts import Panel, Series, as_elements
+from keepworth.memory.item import ALL
 from keepworth.memory.store import episode_log, log
 from keepworth.serving.calls import ReadyAnswer, RouteAnswers
 from keepworth.serving.memory_routes import ServedCaller
@@ -111,7 +112,7 @@ def list_episode_summaries(
     """List episodes in one line each, the newest first, a page at a time."""
     memory = caller.memory
     memory.flush()
-    scope = memory.scopes.narrowed(*(options.get(name, "") for name in Bounds.model_fields))
+    scope = memory.scopes.narrowed(*(options.get(name, ALL) for name in Bounds.model_fields))
     before = memory._begun(options["after"]).number if options.get("after") else episode_log.LAST
     nobody = bool(caller.nobody(options.get("user_id", "")))
     with memory.store.database.reading() as connection:

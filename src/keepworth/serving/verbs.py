@@ -20,7 +20,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.headline import MARK, TOKENS
-from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
+from keepworth.memory.item import ALL, LONGEST_NAME, Item, ItemKind, Provenance, Status
 from keepworth.memory.search import MODES
 from keepworth.memory.search.where import Filter, from_text, from_texts, parsed
 from keepworth.serving.verb import (
@@ -99,7 +99,15 @@ def _whole(value: Any) -> Any:
 _KINDS: list[Any] = [kind.value for kind in ItemKind]
 _STATUSES: list[Any] = [status.value for status in Status]
 # Where `Memory` checks a value itself, with a better message, the limit stands only in the description.
-Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
+Name = Annotated[
+    str,
+    Field(
+        default_factory=lambda: ALL,
+        description="Left out, it stands for all.",
+        max_length=LONGEST_NAME,
+        json_schema_extra={"pattern": r"^[^\u0000-\u001f]+$", "minLength": 1},
+    ),
+]
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
 Whole = Annotated[int, BeforeValidator(_whole)]
@@ -143,9 +151,9 @@ class Page(BaseModel, defer_build=True):
 
 
 class Bounds(BaseModel, defer_build=True):
-    user_id: Name = ""
-    agent_id: Name = ""
-    session_id: Name = ""
+    user_id: Name
+    agent_id: Name
+    session_id: Name
 
 
 class TextOrigin(StrictFields):
@@ -550,11 +558,12 @@ def release_item(caller: VerbCaller, id: ItemId) -> Item:
 
 
 @verb("GET /export", "admin", Bounds, lines=True)
-def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
+def export(caller: VerbCaller, **bounds: Any) -> Iterator[dict[str, Any]]:
     """Export all items and episodes of a user, an agent or a session, as lines of JSON."""
     from keepworth.records.episode import episode_to_json
 
-    bounds["user_id"] = user_id or caller.access.user_id  # leaves out what other users share with the caller
+    if caller.access.user_id:  # leaves out what other users share with the caller
+        bounds.setdefault("user_id", caller.access.user_id)
     memory, after = caller.memory, ""
     while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):
         yield from ({"item": item} for item in page)

@@ -18,6 +18,7 @@ from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.ledger import Account, Balance, Ledger
 from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.errors import InvalidFilter
+from keepworth.memory.item import ALL
 from keepworth.methods.policies.default import default
 from tests.memory.helpers import behind_its_back, command, rows
 from tests.memory.policy.test_default import ASKED, HALL, HOLD, PULL
@@ -207,7 +208,7 @@ def rewarded(memory: Memory, episodes: int = 60, searches: int = 1, seed: int = 
     """Episodes whose reward depends on what was shown. Each asks in other words, so that nothing is sure near any of them."""
     generator = np.random.default_rng(seed)
     for _ in range(episodes):
-        with memory.episode("help the caller", user_id=user) as episode:
+        with memory.episode("help the caller", user_id=user or ALL) as episode:
             asked = " ".join(["reset the router", *map(str, generator.integers(10**9, size=8))])
             shown = [hit.text for _ in range(searches) for hit in episode.search(asked, top_k=2)]
             chance = 0.9 if PULL in shown else 0.3

@@ -15,7 +15,7 @@ import typer
 
 from keepworth.base.errors import require_known
 from keepworth.base.text import one_line, terminal
-from keepworth.cli.command import App, argument, option
+from keepworth.cli.command import App, argument, bound, option
 from keepworth.cli.memory.group import (
     Agent,
     Line,
@@ -338,7 +338,9 @@ app.add_typer(tokens_app, name="token", rich_help_panel=FILE)
 @command(tokens_app, "add", examples="keepworth memory token add --user ana --role read --days 30", opens=None)
 def add_token(
     file: MemoryPlace,
-    tenant: Annotated[str, option("--tenant", "Whose memory: each tenant has a file, or a schema, of its own.")] = "",
+    tenant: Annotated[
+        str, option("--tenant", "Whose memory: each tenant has a file, or a schema, of its own.", callback=bound)
+    ] = "",
     user: User = "",
     agent: Agent = "",
     role: Annotated[list[str] | None, option("--role", "read, write, reward or admin; may be repeated.")] = None,

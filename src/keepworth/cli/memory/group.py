@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from typer.models import ArgumentInfo
 
 from keepworth.base.text import one_line
-from keepworth.cli.command import App, argument, option
+from keepworth.cli.command import App, argument, bound, option
 from keepworth.cli.output import say, say_json
 from keepworth.memory.errors import EncoderMismatch, InvalidText, MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, place_of
@@ -47,9 +47,9 @@ File = Annotated[
         envvar="KEEPWORTH_MEMORY",
     ),
 ]
-User = Annotated[str, option("--user -u NAME", "Whose memory.")]
-Agent = Annotated[str, option("--agent NAME", "Which agent's memory.")]
-Session = Annotated[str, option("--session NAME", "Which session's memory.")]
+User = Annotated[str, option("--user -u NAME", "Whose memory.", callback=bound)]
+Agent = Annotated[str, option("--agent NAME", "Which agent's memory.", callback=bound)]
+Session = Annotated[str, option("--session NAME", "Which session's memory.", callback=bound)]
 Encoder = Annotated[
     str,
     option(

@@ -123,6 +123,8 @@ ledger --json
 ledger --item m1 --all
 ledger --source nowhere
 ledger --user nobody
+review
+review --user nobody --json
 diff s0
 diff s12 s16 --json
 diff s16 s16

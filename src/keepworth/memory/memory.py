@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
 from keepworth.memory.choose.learning import CandidateSources, Learning, SearchAnswer
+from keepworth.memory.choose.review import Review, review_items
 from keepworth.memory.choose.rewards import check_range
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
@@ -641,6 +642,13 @@ class Memory(Changes):
                     log.sources_named(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(self.scopes.seen(), items, everything=everything)
+
+    def review(self) -> Review:
+        """Say of each current item of this scope whether showing it earned something, cost something, or was never needed, with
+        the evidence. Raises InvalidPolicy if there is no policy."""
+        self._decisions.flush()
+        items = list(self.store.items(self.scope, current=True))
+        return review_items(items, self._learns("review").ledger(self.scopes.seen(), [item.id for item in items]))
 
     def propose(self, advice: Advice) -> str:
         """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to

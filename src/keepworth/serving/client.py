@@ -153,6 +153,7 @@ class Client:
     history = _served(Memory.history)
     worth = _served(Memory.worth)
     ledger = _served(Memory.ledger)
+    review = _served(Memory.review)
     episodes = _served(Memory.episodes)
     reward = _served(Memory.reward)
     pending = _served(Memory.pending)
@@ -234,6 +235,7 @@ class RemoteEpisode:
     search = _served(LiveEpisode.search)
     act = _served(LiveEpisode.act)
     step_reward = _served(LiveEpisode.step_reward)
+    signal = _served(LiveEpisode.signal)
     reward = _served(LiveEpisode.reward)
     end = _served(LiveEpisode.end)
 

@@ -1,4 +1,4 @@
-"""What the commands `keepworth memory reward`, `pending`, `worth`, `ledger` and `episode` print."""
+"""What the commands `keepworth memory reward`, `pending`, `worth`, `ledger`, `review` and `episode` print."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from keepworth.serving import verbs
 
 if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Account, Balance
+    from keepworth.memory.choose.review import ReviewedItem
     from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Worth
 
@@ -142,6 +143,33 @@ def _ledger(call: Call) -> Lines:
             say_text(note)
     else:
         yield NoteLine("No item was shown with a reward yet: `keepworth memory reward` gives one.")
+
+
+@prints(verbs.review)
+def _review(call: Call) -> Lines:
+    review = call()
+    heading = ""
+    for reviewed in review.items:
+        if reviewed.group != heading:
+            heading = reviewed.group
+            yield Line(None, f"{heading[0].upper()}{heading[1:]}:")
+        record = {"item": reviewed.item.id, "text": reviewed.item.text, **_plain_review(reviewed)}
+        text = entry(f"{reviewed.item.id:>6}  ", f"{one_line(reviewed.item.text):.100}", min(width(), 110))
+        said = entry("        ", reviewed.sentence, min(width(), 110)) if heading != "never needed" else ""
+        yield Line(record, "\n".join(filter(None, (text, said))))
+    yield NoteLine(str(review))
+    if costing := review.of("costs"):
+        ids = " ".join(reviewed.item.id for reviewed in costing)
+        yield NoteLine(f"To retire what costs: {again(call.file, 'forget', *ids.split())}; a rollback brings it back.")
+    elif review.items and not review.rewarded:
+        yield NoteLine("No turn had an outcome yet: see `keepworth hook --install`, or `keepworth memory reward`.")
+
+
+def _plain_review(reviewed: ReviewedItem) -> dict[str, Any]:
+    """Converts to JSON, with null for unknown values."""
+    numbers = {name: getattr(reviewed, name) for name in ("points", "low", "high")}
+    finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return {"group": reviewed.group, **finite, "sentence": reviewed.sentence}
 
 
 def _account_lines(account: Account, text: str, wide: bool) -> str:

@@ -643,11 +643,19 @@ class Memory(Changes):
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(self.scopes.seen(), items, everything=everything)
 
-    def review(self) -> Review:
-        """Say of each current item of this scope whether showing it earned something, cost something, or was never needed, with
-        the evidence. Raises InvalidPolicy if there is no policy."""
+    def review(self, *, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL, nobody: bool = False) -> Review:
+        """Say of each current item of a scope whether showing it earned something, cost something, or was never needed, with the
+        evidence. Raises InvalidPolicy if there is no policy.
+
+        Args:
+            user_id: Whose items; all that this handle sees if not given, as of `agent_id` and `session_id`.
+            agent_id: Which agent's.
+            session_id: Which session's.
+            nobody: Only items that belong to no person.
+        """
         self._decisions.flush()
-        items = list(self.store.items(self.scope, current=True))
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        items = [item for item in self.store.items(scope, current=True) if not (nobody and item.scope.user)]
         return review_items(items, self._learns("review").ledger(self.scopes.seen(), [item.id for item in items]))
 
     def propose(self, advice: Advice) -> str:

@@ -705,17 +705,15 @@ def ledger(
     return memory.ledger(items=ids, source=source, everything=everything)
 
 
-@verb("GET /review", "read", of="review")
-@command("review --user_id", LEARN, policy=POLICY, user_id=Help("Whose notes.", "--user NAME"))
-def review(caller: VerbCaller, user_id: Name = "") -> Any:
+@verb("GET /review", "read", Bounds, of="review")
+@command("review", LEARN, bounds=True, within=True, policy=POLICY)
+def review(caller: VerbCaller, **bounds: Any) -> Any:
     """Say what each note has earned or cost, and which were never needed, with the evidence.
 
     $ keepworth memory review
     $ keepworth memory review --user ana --json
     """
-    caller.nobody(user_id)
-    memory = caller.memory.within(user_id=user_id) if user_id else caller.memory
-    return memory.review()
+    return caller.memory.review(**bounds, **caller.nobody(bounds.get("user_id", "")))
 
 
 # -- episodes ---------------------------------------------------------------------------------------------------------

@@ -44,7 +44,12 @@ def test_help_begins_with_what_most_come_for() -> None:
     titles = [line for line in shown.splitlines() if line and not line.startswith(" ")]
     assert titles[titles.index("Remember:") :] == ["Remember:", "Learn:", "Look:", "Set up:", "Options:"]
     first = shown.partition("\nRemember:\n")[2].split("\nLearn:\n")[0]
-    assert [line.split()[0] for line in first.splitlines() if re.match(r"  \w", line)] == ["serve", "hook", "memory"]
+    assert [line.split()[0] for line in first.splitlines() if re.match(r"  \w", line)] == [
+        "serve",
+        "hook",
+        "learn",
+        "memory",
+    ]
     assert "a memory to agents" in " ".join(first.split())
 
 

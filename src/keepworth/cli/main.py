@@ -16,6 +16,7 @@ from keepworth.cli.control import app as control_app
 from keepworth.cli.doctor import doctor
 from keepworth.cli.eval_stream import app as evaluate_app
 from keepworth.cli.export import export
+from keepworth.cli.learn import learn
 from keepworth.cli.methods import app as methods_app
 from keepworth.cli.models import models_app
 from keepworth.cli.output import say
@@ -57,6 +58,13 @@ def hook(context: typer.Context) -> None:
     raise typer.Exit(hook.run(context.args))
 
 
+app.command(
+    rich_help_panel=REMEMBER,
+    examples="""
+    keepworth learn ~/.claude/projects --memory agent.mem --dry-run
+    keepworth learn ~/.codex/sessions runs.jsonl --memory agent.mem --user ana --yes
+    """,
+)(learn)
 app.command(
     rich_help_panel=LEARN,
     examples="""

@@ -80,9 +80,9 @@ def say_json(record: Any, **settings: Any) -> None:
     typer.echo(line)
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Asks before an action that cannot be undone, unless `yes` is given. Raises Abort where the answer is no, and KeepworthError
-    where nobody can answer."""
+def confirm(question: str, yes: bool, why: str = "This cannot be undone") -> None:
+    """Asks before an action, unless `yes` is given. `why` says why. Raises Abort where the answer is no, and KeepworthError where
+    nobody can answer."""
     if yes:
         return
     from keepworth.base.errors import KeepworthError
@@ -92,7 +92,7 @@ def confirm(question: str, yes: bool) -> None:
     except typer.Abort:  # Ctrl-C, or the end of what is no terminal
         if sys.stdin.isatty():
             raise
-        raise KeepworthError("This cannot be undone, and nobody is there to be asked.", "Add --yes.") from None
+        raise KeepworthError(f"{why}, and nobody is there to be asked.", "Add --yes.") from None
     if not agreed:
         say("Nothing was done.", error=True)
         raise typer.Abort

@@ -52,6 +52,37 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, e
     return store.change(scope, work)
 
 
+def record(store: Store, scope: Scope, id: str, task: str, person: str, began: str, ended: str) -> bool:
+    """Record an episode that took place elsewhere, such as in the log of another program. Return whether it is new; what was
+    erased under this id is not."""
+
+    def work(transaction: Transaction) -> bool:
+        if scalar(transaction.connection, "SELECT count(*) FROM episodes WHERE id = ?", (id,)):
+            return False
+        transaction.connection.execute(
+            "INSERT INTO episodes(id, scope, task, began, person, ended, outcome) VALUES(?,?,?,?,?,?,'completed')",
+            (id, transaction.scope_row(scope).id, task, began, person, ended),
+        )
+        return True
+
+    return store.change(scope, work)
+
+
+def shown_under(connection: AnyConnection, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Return, for ids of decisions and of episodes, the searches that showed something, each with its episode, in order."""
+    listed = among(ids)
+    query = f"SELECT id, episode FROM decisions WHERE kind = ? AND chosen <> '[]' AND (id {AMONG} OR episode {AMONG}) ORDER BY n"
+    return list(select(connection, query, (DecisionKind.SEARCH.value, listed, listed)))
+
+
+def asked_at(connection: AnyConnection, task: str, since: str, until: str) -> list[str]:
+    """Return the episodes with exactly this task that were begun within a time."""
+    query = (
+        "SELECT id FROM episodes WHERE task = ? AND began >= ? AND began <= ? AND outcome <> 'erased' ORDER BY rowid"
+    )
+    return [id for (id,) in select(connection, query, (task, since, until))]
+
+
 def begun(connection: AnyConnection) -> int:
     """Return how many episodes were begun, which is the number of the next one."""
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0

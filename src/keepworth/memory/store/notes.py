@@ -9,6 +9,7 @@
   the digest of the conversation up to the message that it precedes. Under an episode are stored its receipt (which items were in
   the bytes that went upstream, and their lines) and, until they are written, the words that its turn began with. For the calls
   themselves see `kept_calls`.
+* Of each turn that was read in the log of another program, its size is kept under its episode, so that it counts once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
-REQUEST, BLOCK, RECEIPT, TURN, STEADY = "request ", "block ", "receipt ", "turn ", "steady "
+REQUEST, BLOCK, RECEIPT, TURN, STEADY, LEARNED = "request ", "block ", "receipt ", "turn ", "steady ", "learned "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
@@ -215,6 +216,14 @@ def keep_steady(connection: AnyConnection, episode: str, time: str) -> None:
 def explores(connection: AnyConnection, episode: str) -> bool:
     """Return whether the policy may try things in an episode."""
     return fact(connection, STEADY + episode) is None
+
+
+# What was read in logs.
+
+
+def keep_learned(store: Store, episode: str, size: int) -> None:
+    """Note that so much of a turn was learned from, as an episode."""
+    store.database.write(lambda connection: keep(connection, LEARNED + episode, json.dumps(size)))
 
 
 # What a gateway put into prompts.

@@ -1,0 +1,234 @@
+"""Reads logs: finds files, tells their format by their content, and yields sessions. A file is read line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from keepworth.adapters.logs import claude_code, codex, plain
+from keepworth.adapters.logs.session import LogSession
+from keepworth.memory.headline import MARK
+
+LONGEST_LINE = 2**26
+"""The most bytes of a line, and of a file that is one JSON document."""
+LOOKED_AT = 20
+"""How many lines at the beginning of a file tell its format."""
+HEAVY = 4_000
+"""From so many turns and steps on, the earlier turns of a session are given on before its end, so that memory stays bounded."""
+_RECEIPT = re.compile(rb"(?<![0-9A-Za-z])[de][0-9a-f]{16}(?![0-9A-Za-z])")
+"""The ids of searches and episodes of a memory."""
+_MARK = MARK.encode()
+MOST_RECEIPTS = 64
+
+
+class LogReader(Protocol):
+    """Reads the rows of one file, or of the files of a folder that belong together."""
+
+    sessions: dict[str, LogSession]
+
+    def read(self, row: dict[str, Any], file: str) -> LogSession | None:
+        """Read a row, and return the session that it is about, if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFormat:
+    """A format of logs. `rows` are sessions each; `across` says that the files of a folder belong together."""
+
+    name: str
+    fits: Callable[[dict[str, Any]], bool]
+    make: Callable[[], LogReader]
+    rows: bool = False
+    across: bool = False
+
+
+FORMATS = (
+    LogFormat(claude_code.NAME, claude_code.fits, claude_code.ClaudeCodeReader),
+    LogFormat(codex.NAME, codex.fits, codex.CodexReader),
+    LogFormat(plain.NAME, plain.fits, plain.PlainReader, rows=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogProblem:
+    """What could not be read: `line` counts from 1, and is 0 for the whole file."""
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{f':{self.line}' if self.line else ''}: {self.reason}"
+
+
+@dataclass(slots=True)
+class LogFiles:
+    """Reads all logs under some paths. After `sessions` has ended, `sizes` holds the bytes of each file that was read, and
+    `problems` what could not be read.
+
+    Args:
+        paths: Files and folders.
+        report: Is called with the name of each file before it is read.
+    """
+
+    paths: Sequence[str | os.PathLike[str]]
+    report: Callable[[str], None] = lambda _: None
+    sizes: dict[str, int] = field(default_factory=dict)
+    formats: dict[str, str] = field(default_factory=dict)
+    problems: list[LogProblem] = field(default_factory=list)
+
+    def sessions(self) -> Iterator[LogSession]:
+        """Yield the sessions, and long ones in parts. Raises FileNotFoundError for a path that is not there."""
+        waiting: dict[str, LogReader] = {}
+        folder = ""
+        for path in self._files():
+            if os.path.dirname(path) != folder:
+                for reader in waiting.values():
+                    yield from reader.sessions.values()
+                folder, waiting = os.path.dirname(path), {}
+            self.report(path)
+            self.sizes[path] = os.path.getsize(path)
+            try:
+                yield from self._read(path, waiting)
+            except OSError as error:
+                self.problems.append(LogProblem(path, 0, f"it cannot be read ({error.strerror})"))
+        for reader in waiting.values():
+            yield from reader.sessions.values()
+
+    def _files(self) -> Iterator[str]:
+        for path in map(os.path.abspath, self.paths):
+            if not os.path.isdir(path):
+                if not os.path.exists(path):
+                    raise FileNotFoundError(path)
+                yield path
+                continue
+            for folder, folders, files in os.walk(path):
+                folders.sort()
+                yield from (os.path.join(folder, name) for name in sorted(files))
+
+    def _read(self, path: str, waiting: dict[str, LogReader]) -> Iterator[LogSession]:
+        chosen = self._format_of(path)
+        if chosen is None:
+            self.problems.append(LogProblem(path, 0, "it is in no known form"))
+            return
+        self.formats[path] = chosen.name
+        reader = waiting.setdefault(chosen.name, chosen.make()) if chosen.across else chosen.make()
+        for raw, row in self._rows(path):
+            session = reader.read(row, path)
+            if session is not None:
+                _note_receipts(session, raw)
+                if session.weight > HEAVY and len(session.turns) > 1 and not chosen.across:
+                    yield _split(session)
+            if chosen.rows:
+                yield from list(reader.sessions.values())
+                reader.sessions.clear()
+        if not chosen.across:
+            yield from reader.sessions.values()
+
+    def _format_of(self, path: str) -> LogFormat | None:
+        """Return the format of a file, from its first lines, or from the whole of it where it is one document."""
+        with open(path, "rb") as file:
+            for _ in range(LOOKED_AT):
+                for row in _objects(_parsed(file.readline(LONGEST_LINE))):
+                    if (chosen := format_of(row)) is not None:
+                        return chosen
+        start = Path(path).read_bytes() if os.path.getsize(path) <= LONGEST_LINE else b""
+        whole = _parsed(start) or _parsed_start(start)
+        return next((chosen for row in _objects(whole) if (chosen := format_of(row)) is not None), None)
+
+    def _rows(self, path: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Yield the objects of a file, each with its bytes. What is broken is noted, and the rest is read."""
+        with open(path, "rb") as file:
+            first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]
+            by_lines = any(format_of(row) is not None for line in first for row in _objects(_parsed(line)))
+            file.seek(0)
+            if not by_lines:
+                yield from self._document(path, file.read())
+                return
+            number = 0
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                if not line.endswith(b"\n") and len(line) == LONGEST_LINE:
+                    self.problems.append(LogProblem(path, number, f"it is longer than {LONGEST_LINE >> 20} MB"))
+                    while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                        pass
+                    continue
+                if not line.strip():
+                    continue
+                try:
+                    value = json.loads(line.strip())
+                except (ValueError, RecursionError) as error:
+                    self.problems.append(LogProblem(path, number, f"it is no JSON ({_brief(error)})"))
+                    continue
+                yield from ((line, row) for row in _objects(value))
+
+    def _document(self, path: str, text: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            at = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
+            line = min(text.count(b"\n", 0, at) + 1, max(1, len(text.splitlines())))
+            self.problems.append(LogProblem(path, line, f"it is no JSON ({_brief(error)})"))
+            return
+        yield from ((text, row) for row in _objects(value))
+
+
+def format_of(row: Mapping[str, Any]) -> LogFormat | None:
+    """Return the format to which an object belongs, None if it is in no known form."""
+    return next((candidate for candidate in FORMATS if candidate.fits(dict(row))), None)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parsed_start(text: bytes) -> Any:
+    """Return the fields at the beginning of a document that was cut, as far as they can be told."""
+    fields = re.findall(rb'^\s{0,4}"(\w+)":\s*("(?:[^"\\]|\\.)*"|\[|\{)', text, re.MULTILINE)
+    empty: dict[bytes, Any] = {b"[": [], b"{": {}}
+    return {name.decode(): empty[value] if value in empty else _parsed(value) for name, value in fields}
+
+
+def _objects(value: Any) -> Iterable[dict[str, Any]]:
+    """Return the objects of a JSON value: itself, or those in a list; messages in a list are one object."""
+    if isinstance(value, list):
+        if value and all(isinstance(entry, dict) and ("data" in entry or "lc" in entry) for entry in value):
+            return [{"messages": value}]
+        return [entry for entry in value if isinstance(entry, dict)]
+    return [value] if isinstance(value, dict) and value else []
+
+
+def _brief(error: Exception) -> str:
+    return str(error).partition("\n")[0][:120]
+
+
+def _note_receipts(session: LogSession, raw: bytes) -> None:
+    """Note which searches and episodes of a memory a line names, and whether it has a block of one."""
+    session.marked = session.marked or _MARK in raw
+    if not session.turns or b'"' not in raw:
+        return
+    turn = session.turns[-1]
+    there = {id for id, _ in turn.receipts}
+    for match in _RECEIPT.finditer(raw):
+        id = match[0].decode()
+        if id not in there and len(there) < MOST_RECEIPTS:
+            there.add(id)
+            turn.receipts.append((id, len(turn.steps)))
+
+
+def _split(session: LogSession) -> LogSession:
+    """Take all turns but the last out of a session, and return them as a part of it."""
+    part = LogSession(
+        session.format, session.id, session.file, session.folder, session.person, session.started, session.ended
+    )
+    part.turns, session.turns = session.turns[:-1], session.turns[-1:]
+    part.marked, part.before = session.marked, session.before
+    session.before += len(part.turns)
+    return part

@@ -1,0 +1,179 @@
+"""`keepworth learn` makes of logs what later searches show, and counts nothing twice."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth import Memory
+from keepworth.memory.headline import MARK
+from tests.cli.conftest import CommandLine
+from tests.memory.outcomes.test_samples import SAMPLES
+
+FILE = ("--memory", "a.mem", "--encoder", "hashing:64")
+
+
+def learn(command: CommandLine, *words: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(command.done("learn", *words, *FILE, "--yes", "--json"))
+    return record
+
+
+def state(file: str = "a.mem") -> list[tuple[str, str]]:
+    with Memory(file, encoder=None, policy=None) as memory:
+        return [(item.id, item.text) for item in memory.get_all(limit=1000)]
+
+
+def session(path: Path, *turns: tuple[str, list[tuple[str, bool, str]]], name: str = "s-1") -> None:
+    """Write a session file of Claude Code: what was asked, and the commands with whether they failed and what they printed."""
+    rows, clock = list[dict[str, Any]](), 0
+
+    def row(kind: str, content: Any, **more: Any) -> None:
+        nonlocal clock
+        clock += 1
+        base = {"sessionId": name, "uuid": f"{name}-{clock}", "cwd": "/home/ana/shop", "type": kind}
+        time = f"2026-05-04T08:{clock // 60:02}:{clock % 60:02}Z"
+        rows.append({**base, "timestamp": time, "message": {"role": kind, "content": content}, **more})
+
+    for asked, steps in turns:
+        row("user", asked)
+        for command, failed, output in steps:
+            row("assistant", [{"type": "tool_use", "id": f"t{clock}", "name": "Bash", "input": {"command": command}}])
+            row(
+                "user", [{"type": "tool_result", "tool_use_id": f"t{clock - 1}", "content": output, "is_error": failed}]
+            )
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def test_the_same_logs_count_once(command: CommandLine) -> None:
+    first = learn(command, str(SAMPLES))
+    assert first["learned"]["new"] == first["read"]["turns"] > 0
+    assert first["learned"]["problems"] == []
+    before = state()
+    again = learn(command, str(SAMPLES))["learned"]
+    assert (again["new"], again["longer"], again["cases"], again["facts"]) == (0, 0, 0, 0)
+    assert state() == before
+    assert "Sound" in command.done("memory", "check", "--file", "a.mem")
+
+
+def test_a_later_search_shows_what_worked(command: CommandLine) -> None:
+    checked = [("pytest -q", True, "1 failed"), ("pytest -q", False, "9 passed")]
+    session(Path("s.jsonl"), ("Mend the size test", checked), ("thanks, perfect", []))
+    learn(command, "s.jsonl", "--user", "ana")
+    with Memory("a.mem") as memory:
+        (hit,) = memory.search("the size test fails", user_id="ana", top_k=1)
+    assert hit.item.text.splitlines() == [
+        "Task: Mend the size test",
+        "Done: pytest -q (failed); pytest -q",
+        "Ended: well (a test, a build or a linter passed after it had failed in the same turn; the user's next message thanks or "
+        "confirms).",
+    ]
+    assert hit.item.kind == "case"
+    assert (hit.item.scope.user, hit.item.scope.agent) == ("ana", "/home/ana/shop")
+    assert hit.item.event_time == "2026-05-04T08:00:01"
+    assert hit.item.metadata["outcome"] == 1.0
+
+
+def test_a_session_that_went_on_is_brought_up_to_date(command: CommandLine) -> None:
+    session(Path("s.jsonl"), ("Ship version 2", [("make release", True, "no key")]))
+    assert learn(command, "s.jsonl")["learned"]["new"] == 1
+    steps = [("make release", True, "no key"), ("make key", False, "ok"), ("make test", False, "9 passed")]
+    session(Path("s.jsonl"), ("Ship version 2", steps), ("great, that works", []))
+    assert (more := learn(command, "s.jsonl")["learned"])["longer"] == 1
+    assert more["new"] == 1
+    cases = [text for _, text in state() if text.startswith("Task: ")]
+    assert len(cases) == 1
+    assert "make key" in cases[0]
+    assert "Ended: well" in cases[0]
+    shutil.copy("s.jsonl", "resumed.jsonl")
+    assert learn(command, "resumed.jsonl", "s.jsonl")["learned"]["new"] == 0
+
+
+def test_what_a_memory_showed_is_rewarded_once_by_what_followed(command: CommandLine) -> None:
+    with Memory("a.mem", encoder=None, log="at once") as memory:
+        note = memory.add("Run make test before a release", user_id="ana")
+        decision = memory.search("release", user_id="ana").decision
+    found = json.dumps({"notes": [], "decision": decision})
+    steps = [("make test", True, "2 failed"), ("recall", False, found), ("make test", False, "9 passed")]
+    session(Path("s.jsonl"), ("Make a release", steps), ("thanks!", []))
+    rewards = learn(command, "s.jsonl", "--user", "ana")["learned"]["rewards"]
+    assert rewards == {"signal:check-mended": 1, "signal:thanks": 1}
+    with Memory("a.mem", encoder=None) as memory:
+        worth = memory.worth(note.id, "release")
+    assert (worth.times, worth.earned) == (1.0, 1.0)
+    assert not any(learn(command, "s.jsonl", "--user", "ana")["learned"]["rewards"].values())
+
+
+def test_what_hooks_sent_already_is_not_sent_again(command: CommandLine) -> None:
+    clock = "2026-05-04T08:00:00"
+    with Memory("a.mem", encoder=None, clock=lambda: clock) as memory:
+        memory.add("Run make test before a release", user_id="ana")
+        episodes = [memory.episode("Make a release", user_id="ana"), memory.episode("Make a tag", user_id="ana")]
+        decisions = [episode.search("release").decision for episode in episodes]
+        episodes[0].signal("check-passed")
+    block = f"{MARK}\n- Run make test before a release"
+    checked = [("make test", False, "9 passed")]
+    session(Path("s.jsonl"), (f"Make a release\n\n{block}", checked), ("Make a tag", checked))
+    record = learn(command, "s.jsonl", "--user", "ana")["learned"]
+    assert record["shown"] == 1
+    assert record["rewards"] == {"signal:check-passed": 1}
+    with Memory("a.mem", encoder=None) as memory:
+        sent = [memory.episode_record(episode.id).rewards for episode in episodes]
+    assert [len(rewards) for rewards in sent] == [1, 1]
+    assert len(set(decisions)) == 2
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(command: CommandLine) -> None:
+    dry = json.loads(command.done("learn", str(SAMPLES), *FILE, "--dry-run", "--json"))
+    assert not Path("a.mem").exists()
+    done = learn(command, str(SAMPLES))
+    for name in ("new", "longer", "cases", "messages", "scores"):
+        assert dry["learned"][name] == done["learned"][name], name
+    before = state()
+    assert json.loads(command.done("learn", str(SAMPLES), *FILE, "--dry-run", "--json"))["learned"]["new"] == 0
+    assert state() == before
+
+
+def test_it_says_what_is_there_and_asks(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, out, err = command("learn", str(SAMPLES / "claude_code"), str(SAMPLES / "unknown"), *FILE)
+    assert code == 2
+    assert "--yes" in err
+    assert not Path("a.mem").exists()
+    assert "/home/ana/laden" in out
+    assert "2026-05-04 to 2026-05-05" in out
+    assert "cut.jsonl:4" in err
+    assert "notes.txt: it is in no known form" in err
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert command("learn", str(SAMPLES / "claude_code"), *FILE)[0] != 0
+    assert not Path("a.mem").exists()
+    assert "There is no" in command.refused("learn", "nowhere.jsonl", *FILE)
+
+
+def test_secrets_are_masked(command: CommandLine) -> None:
+    key = "sk-ant-api03-" + "Ab3dE5fG7h" * 9
+    session(Path("s.jsonl"), (f"Deploy it.\nMy key is {key}", [(f"export KEY={key}; make deploy", False, "ok")]))
+    learn(command, "s.jsonl")
+    assert key.encode() not in Path("a.mem").read_bytes()
+    assert any("Deploy it." in text and "removed]" in text for _, text in state())
+
+
+def test_a_file_is_a_source_and_a_person_is_erased(command: CommandLine) -> None:
+    session(Path("s.jsonl"), ("I live in Oslo. Ship it.", [("make ship", True, "no key")]))
+    Path("p.jsonl").write_text('{"task": "Print it", "steps": ["lpr a.txt"], "reward": 1, "person": "bo"}\n')
+    learn(command, "s.jsonl", "p.jsonl", "--user", "ana")
+    command.done("memory", "rollback", "--source", f"log:{Path('p.jsonl').absolute()}", "--file", "a.mem")
+    texts = Counter(text.partition("\n")[0] for _, text in state())
+    assert "Task: Print it" not in texts
+    assert texts["Task: I live in Oslo. Ship it."] == 1
+    assert learn(command, "p.jsonl", "--user", "ana")["learned"]["new"] == 0
+    command.done("memory", "erase", "--user", "ana", "--file", "a.mem", "--yes")
+    assert state() == []
+    assert b"Oslo" not in Path("a.mem").read_bytes()
+    learn(command, "s.jsonl", "--user", "ana")
+    assert state() == []

@@ -1,0 +1,104 @@
+"""Readers of logs find what `expected.json` says, and name what they cannot read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth.adapters.logs.reading import FORMATS, HEAVY, LogFiles
+from keepworth.adapters.logs.session import LogSession, plain_time
+from tests.memory.outcomes.test_samples import EXPECTED, SAMPLES
+
+NAMES = [name for name in EXPECTED if name.replace("_", "-") in {format.name for format in FORMATS}]
+
+
+def read(*files: str) -> tuple[list[LogSession], LogFiles]:
+    files_read = LogFiles([SAMPLES / file for file in files])
+    return list(files_read.sessions()), files_read
+
+
+def tools(session: LogSession) -> list[list[Any]]:
+    steps = [step for turn in session.turns for step in turn.steps]
+    return [[step.tool, None if step.failed is None else not step.failed] for step in steps if step.tool]
+
+
+def described(session: LogSession) -> dict[str, Any]:
+    return {
+        "asked": [turn.asked for turn in session.turns],
+        "tools": tools(session),
+        "interrupted": [number for number, turn in enumerate(session.turns, 1) if turn.interrupted],
+        "outcomes": sorted([outcome.name, outcome.value] for outcome in session.outcomes),
+        "folder": session.folder or None,
+        "person": session.person or None,
+        "started": session.started or None,
+        "ended": session.ended or None,
+    }
+
+
+def wanted(entry: dict[str, Any]) -> dict[str, Any]:
+    times = {name: plain_time(entry[name]) if entry.get(name) else None for name in ("started", "ended")}
+    plain = {"folder": entry.get("folder"), "person": entry.get("person"), "outcomes": sorted(entry["outcomes"])}
+    return {**{name: entry[name] for name in ("asked", "tools", "interrupted")}, **plain, **times}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_finds_what_is_expected(name: str) -> None:
+    files = dict.fromkeys(file for session in EXPECTED[name]["sessions"] for file in session["files"])
+    sessions, files_read = read(*files)
+    assert files_read.problems == []
+    sessions = [session for session in sessions if session.turns]
+    assert [described(session) for session in sessions] == [wanted(entry) for entry in EXPECTED[name]["sessions"]]
+    named = [session.id for session in sessions]
+    assert all(entry["id"] in (None, id) for id, entry in zip(named, EXPECTED[name]["sessions"], strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_broken_line_is_named_and_the_rest_is_read(name: str) -> None:
+    cut = EXPECTED[name]["cut"]
+    sessions, files_read = read(cut["file"])
+    assert [(Path(problem.file).name, problem.line) for problem in files_read.problems] == [
+        (Path(cut["file"]).name, cut["line"])
+    ]
+    assert cut["lines"] == cut["line"] or [session for session in sessions if session.turns]
+
+
+def test_files_in_no_known_form_are_named() -> None:
+    sessions, files_read = read("unknown")
+    assert sessions == []
+    assert sorted(Path(problem.file).name for problem in files_read.problems) == ["events.jsonl", "notes.txt"]
+    assert all("no known form" in str(problem) for problem in files_read.problems)
+
+
+def lines_of(turns: int, steps: int) -> list[str]:
+    base = {"sessionId": "s", "cwd": "/p", "timestamp": "2026-05-04T08:00:00Z"}
+    rows: list[dict[str, Any]] = []
+    for turn in range(turns):
+        rows.append({**base, "type": "user", "uuid": f"u{turn}", "message": {"content": f"task {turn}"}})
+        for step in range(steps):
+            call = {"type": "tool_use", "id": f"c{step}", "name": "Bash", "input": {"command": "make test"}}
+            rows.append({**base, "type": "assistant", "uuid": f"a{turn}.{step}", "message": {"content": [call]}})
+    return [json.dumps(row) for row in rows]
+
+
+def test_a_long_session_comes_in_parts_with_every_turn_once(tmp_path: Path) -> None:
+    (tmp_path / "long.jsonl").write_text("\n".join(lines_of(2 * HEAVY // 100, 100)), encoding="utf-8")
+    held = 0
+    asked = []
+    for session in LogFiles([tmp_path]).sessions():
+        held = max(held, session.weight)
+        asked += [(session.before + index, turn.asked) for index, turn in enumerate(session.turns)]
+    assert held <= HEAVY + 101
+    assert asked == [(turn, f"task {turn}") for turn in range(2 * HEAVY // 100)]
+
+
+def test_a_line_without_end_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepworth.adapters.logs.reading.LONGEST_LINE", 2_000)
+    lines = lines_of(2, 0)
+    (tmp_path / "wide.jsonl").write_text("\n".join([lines[0], "x" * 9_000, lines[1]]), encoding="utf-8")
+    files_read = LogFiles([tmp_path])
+    (session,) = files_read.sessions()
+    assert [turn.asked for turn in session.turns] == ["task 0", "task 1"]
+    assert [problem.line for problem in files_read.problems] == [2]

@@ -1,4 +1,7 @@
-"""The methods of `Memory` that write: add, update, supersede, delete, forget, erase, and any operation that an agent asks for."""
+"""The methods of `Memory` that write: add, update, supersede, delete, forget, erase, and any operation that an agent asks for.
+
+Whether a statement replaces an older one is decided in `changes`, not here.
+"""
 
 from __future__ import annotations
 

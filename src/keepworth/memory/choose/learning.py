@@ -387,8 +387,9 @@ class Learning:
             return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
-        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. by: who gave
-        it, "" for the program itself. Raises ClosedEpisode."""
+        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. This is for
+        policies that keep items of their own; others learn from the journal at the next choice (`_now`). by: who gave it, "" for
+        the program itself. Raises ClosedEpisode."""
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()

@@ -2,7 +2,7 @@
 
 A slate is the ordered tuple of candidates that are shown, as positions in their list. So each of those under test has a
 probability of being shown that is known by itself, which is what its effect is estimated from (`ledger`), and the slate has
-the product of them.
+the product of them. The policy states the probabilities: of withholding, the default policy those of `ledger.rate`.
 """
 
 from __future__ import annotations

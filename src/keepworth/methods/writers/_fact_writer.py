@@ -1,4 +1,6 @@
-"""The default writer: it stores the facts of messages."""
+"""Stores facts or statements, and finds which older items they replace: `_find_replaced` asks the rules on claims (`_replacing`)
+and then the signs of a change (`memory.changes`). The writers `facts` and `statements`, which is the default, both store with it.
+"""
 
 from __future__ import annotations
 

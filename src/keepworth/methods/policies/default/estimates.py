@@ -179,7 +179,8 @@ class Estimates(Choices):
         return times / (times + 1.0)
 
     def _weigh(self, ways: int = CREDITS) -> _Weights:
-        """Return the weights of the estimates if only the first `ways` ways of giving credit are used."""
+        """Return the weights of the estimates if only the first `ways` ways of giving credit are used: the prior of each times
+        the likelihood of its predictions so far, normalised. `RewardRecord.learn` updates the likelihood with each reward."""
         if ways not in self._weights:
             taken = ways > DONE and len(self._acted_for) > 0
             personal = taken and ways > PERSONAL and len(self._acted_for) > 1

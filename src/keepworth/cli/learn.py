@@ -47,9 +47,10 @@ def learn(
 ) -> None:
     """Learn from logs that lie on the disk: what was asked, what was done, and how it ended.
 
-    Read are, by their content, session files of Claude Code and Codex, and lines of {"task", "steps", "reward"}. It says first
-    what is there, and asks. Nothing is sent anywhere. The same log can be given again: nothing is counted twice. What a file
-    taught is taken back by `keepworth memory rollback --source log:FILE`."""
+    Read are, by their content: sessions of Claude Code, Codex, Gemini CLI and opencode; trajectories in ATIF, of verifiers and of
+    ART; messages of LangChain and LangGraph; OpenTelemetry, agent-lightning, Langfuse and LangSmith as JSON lines; and lines of
+    {"task", "steps", "reward"}. It says first what is there, and asks. Nothing is sent anywhere. The same log can be given again:
+    nothing is counted twice. What a file taught is taken back by `keepworth memory rollback --source log:FILE`."""
     from keepworth.adapters.logs.reading import LogFiles
     from keepworth.adapters.logs.survey import survey
     from keepworth.base.errors import KeepworthError
@@ -108,7 +109,13 @@ def _record(counts: LogSurvey, files: LogFiles) -> dict[str, Any]:
         for name, folder in counts.folders.items()
     }
     problems = [_fields(problem) for problem in files.problems]
-    return {**_fields(counts), "folders": folders, "bytes": sum(files.sizes.values()), "problems": problems}
+    return {
+        **_fields(counts),
+        "of_nobody": files.of_nobody,
+        "folders": folders,
+        "bytes": sum(files.sizes.values()),
+        "problems": problems,
+    }
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -138,6 +145,9 @@ def _say_survey(counts: LogSurvey, files: LogFiles) -> None:
     say(
         f"Formats (files): {_listed(counts.formats)}. People: {people or 'none is named'}. Scores: {_listed(counts.scores)}."
     )
+
+    if files.of_nobody:
+        say(f"{files.of_nobody:,} scores name nothing in these files.", error=True)
 
 
 def _listed(counts: Counter[str]) -> str:

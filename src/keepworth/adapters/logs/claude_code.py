@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepworth.adapters.logs.session import LogSession, texts_in
+from keepworth.adapters.logs.session import LogReader, LogSession, texts_in
 
 NAME = "claude-code"
 _NOBODY = ("<command-", "<local-command-", "<bash-", "<system-reminder>", "<user-prompt-submit-hook>", "Caveat: ")
@@ -18,11 +18,11 @@ def fits(row: dict[str, Any]) -> bool:
     return "sessionId" in row and "uuid" in row and row.get("type") in ("user", "assistant", "system", "attachment")
 
 
-class ClaudeCodeReader:
+class ClaudeCodeReader(LogReader):
     """Reads the lines of a file. Lines of subagents are left out: what they did is a step of the session that called them."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, LogSession] = {}
+        super().__init__()
         self._seen = set[int]()
 
     def read(self, row: dict[str, Any], file: str) -> LogSession | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from keepworth.adapters.logs.session import LogSession, parsed_object, texts_in
+from keepworth.adapters.logs.session import LogReader, LogSession, parsed_object, texts_in
 
 NAME = "codex"
 _NOBODY = re.compile(r"\s*(?:<[a-z_ ]+>|# AGENTS\.md instructions)")
@@ -21,11 +21,11 @@ def fits(row: dict[str, Any]) -> bool:
     return row.keys() >= {"id", "timestamp", "instructions"}
 
 
-class CodexReader:
+class CodexReader(LogReader):
     """Reads the lines of a file, which holds one session. Of a subagent's file nothing is read."""
 
     def __init__(self) -> None:
-        self.sessions: dict[str, LogSession] = {}
+        super().__init__()
         self._session: LogSession | None = None
         self._subagent = False
 

@@ -79,7 +79,7 @@ def read_end(session: LogSession, index: int, allowed: Iterable[str]) -> TurnEnd
             name = "check-mended"
         if name:
             seen.append((number, find_signal(name)))
-    closing = ["interrupt"] if turn.interrupted else []
+    closing = ["interrupt"] * turn.interrupted + ["revert"] * turn.taken_back
     closing += [read_reply(turn.reply, turn.asked)] if turn.reply else []
     seen += [(len(turn.steps), find_signal(name)) for name in closing if name]
     last = index == len(session.turns) - 1
@@ -265,7 +265,7 @@ class LogLearner:
         self.learned.longer += again
         self.learned.new += not again
         scope = self._scope(session)
-        began = turn.time or session.started
+        began = turn.time or session.started or session.ended
         if not self.dry:
             task = self.memory._unsaid(clean(turn.asked))
             began = began or self.memory.store.clock()
@@ -291,9 +291,11 @@ class LogLearner:
         if entry.turn.time:
             asked["said_at"] = with_zone(entry.turn.time)
         before = [{"role": "assistant", "content": entry.before}] if entry.before else []
-        options = ItemOptions(
-            user_id=scope.user, agent_id=scope.agent, source=SOURCE + entry.session.file, episode=entry.id
-        )
+        options = ItemOptions(source=SOURCE + entry.session.file, episode=entry.id)
+        if scope.user:
+            options["user_id"] = scope.user
+        if scope.agent:
+            options["agent_id"] = scope.agent
         facts = self.memory.add([*before, asked], infer=True, **options)
         self.learned.facts += len(facts)
 

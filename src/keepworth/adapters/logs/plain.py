@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepworth.adapters.logs.session import LogOutcome, LogSession, plain_time
+from keepworth.adapters.logs.session import LogOutcome, LogReader, LogSession, plain_time
 
 NAME = "plain"
 
@@ -14,11 +14,8 @@ def fits(row: dict[str, Any]) -> bool:
     return isinstance(row.get("task"), str) and isinstance(row.get("steps"), list) and "reward" in row
 
 
-class PlainReader:
+class PlainReader(LogReader):
     """Reads the lines of a file: each is a session of one turn."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, LogSession] = {}
 
     def read(self, row: dict[str, Any], file: str) -> LogSession | None:
         """Read a line. A step is a text, or an object with `tool`, `input`, `output` and `ok`."""

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from keepworth.adapters.logs import claude_code, codex, plain
-from keepworth.adapters.logs.session import LogSession
+from keepworth.adapters.logs import atif, chats, claude_code, codex, gemini_cli, opencode, plain, spans
+from keepworth.adapters.logs.session import LogReader, LogSession
 from keepworth.memory.headline import MARK
 
 LONGEST_LINE = 2**26
@@ -20,35 +20,35 @@ LOOKED_AT = 20
 """How many lines at the beginning of a file tell its format."""
 HEAVY = 4_000
 """From so many turns and steps on, the earlier turns of a session are given on before its end, so that memory stays bounded."""
-_RECEIPT = re.compile(rb"(?<![0-9A-Za-z])[de][0-9a-f]{16}(?![0-9A-Za-z])")
-"""The ids of searches and episodes of a memory."""
 _MARK = MARK.encode()
-MOST_RECEIPTS = 64
-
-
-class LogReader(Protocol):
-    """Reads the rows of one file, or of the files of a folder that belong together."""
-
-    sessions: dict[str, LogSession]
-
-    def read(self, row: dict[str, Any], file: str) -> LogSession | None:
-        """Read a row, and return the session that it is about, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """A format of logs. `rows` are sessions each; `across` says that the files of a folder belong together."""
+    """A format of logs. `rows` are sessions each; `across` says that the files of a folder belong together, and `scanned` that
+    ids of searches may stand anywhere in a line."""
 
     name: str
     fits: Callable[[dict[str, Any]], bool]
     make: Callable[[], LogReader]
     rows: bool = False
     across: bool = False
+    scanned: bool = False
 
 
 FORMATS = (
-    LogFormat(claude_code.NAME, claude_code.fits, claude_code.ClaudeCodeReader),
-    LogFormat(codex.NAME, codex.fits, codex.CodexReader),
+    LogFormat(claude_code.NAME, claude_code.fits, claude_code.ClaudeCodeReader, scanned=True),
+    LogFormat(codex.NAME, codex.fits, codex.CodexReader, scanned=True),
+    LogFormat(gemini_cli.NAME, gemini_cli.fits, gemini_cli.GeminiReader),
+    LogFormat(opencode.NAME, opencode.fits, opencode.OpencodeReader),
+    LogFormat(atif.NAME, atif.fits, atif.AtifReader, rows=True),
+    LogFormat("verifiers", chats.fits_verifiers, chats.VerifiersReader, rows=True),
+    LogFormat("art", chats.fits_art, chats.ArtReader, rows=True),
+    LogFormat("langchain", chats.fits_langchain, chats.LangChainReader, rows=True),
+    LogFormat("otlp", spans.fits_otlp, spans.OtlpReader, across=True),
+    LogFormat("agent-lightning", spans.fits_lightning, spans.LightningReader, across=True),
+    LogFormat("langfuse", spans.fits_langfuse, spans.LangfuseReader, across=True),
+    LogFormat("langsmith", spans.fits_langsmith, spans.LangSmithReader, across=True),
     LogFormat(plain.NAME, plain.fits, plain.PlainReader, rows=True),
 )
 
@@ -68,7 +68,7 @@ class LogProblem:
 @dataclass(slots=True)
 class LogFiles:
     """Reads all logs under some paths. After `sessions` has ended, `sizes` holds the bytes of each file that was read, and
-    `problems` what could not be read.
+    `problems` what could not be read, and `of_nobody` counts scores that name nothing in the files.
 
     Args:
         paths: Files and folders.
@@ -80,6 +80,7 @@ class LogFiles:
     sizes: dict[str, int] = field(default_factory=dict)
     formats: dict[str, str] = field(default_factory=dict)
     problems: list[LogProblem] = field(default_factory=list)
+    of_nobody: int = 0
 
     def sessions(self) -> Iterator[LogSession]:
         """Yield the sessions, and long ones in parts. Raises FileNotFoundError for a path that is not there."""
@@ -87,8 +88,7 @@ class LogFiles:
         folder = ""
         for path in self._files():
             if os.path.dirname(path) != folder:
-                for reader in waiting.values():
-                    yield from reader.sessions.values()
+                yield from self._closed(waiting.values())
                 folder, waiting = os.path.dirname(path), {}
             self.report(path)
             self.sizes[path] = os.path.getsize(path)
@@ -96,7 +96,12 @@ class LogFiles:
                 yield from self._read(path, waiting)
             except OSError as error:
                 self.problems.append(LogProblem(path, 0, f"it cannot be read ({error.strerror})"))
-        for reader in waiting.values():
+        yield from self._closed(waiting.values())
+
+    def _closed(self, readers: Iterable[LogReader]) -> Iterator[LogSession]:
+        for reader in readers:
+            reader.close()
+            self.of_nobody += reader.of_nobody
             yield from reader.sessions.values()
 
     def _files(self) -> Iterator[str]:
@@ -112,6 +117,8 @@ class LogFiles:
 
     def _read(self, path: str, waiting: dict[str, LogReader]) -> Iterator[LogSession]:
         chosen = self._format_of(path)
+        if chosen is None and atif.belongs(path):
+            return
         if chosen is None:
             self.problems.append(LogProblem(path, 0, "it is in no known form"))
             return
@@ -120,17 +127,21 @@ class LogFiles:
         for raw, row in self._rows(path):
             session = reader.read(row, path)
             if session is not None:
-                _note_receipts(session, raw)
+                session.marked = session.marked or _MARK in raw
+                if chosen.scanned and session.turns:
+                    session.turns[-1].note_receipts(raw.decode("utf-8", "replace"))
                 if session.weight > HEAVY and len(session.turns) > 1 and not chosen.across:
                     yield _split(session)
             if chosen.rows:
                 yield from list(reader.sessions.values())
                 reader.sessions.clear()
         if not chosen.across:
-            yield from reader.sessions.values()
+            yield from self._closed([reader])
 
     def _format_of(self, path: str) -> LogFormat | None:
         """Return the format of a file, from its first lines, or from the whole of it where it is one document."""
+        if opencode.is_database(path):
+            return next(entry for entry in FORMATS if entry.name == opencode.NAME)
         with open(path, "rb") as file:
             for _ in range(LOOKED_AT):
                 for row in _objects(_parsed(file.readline(LONGEST_LINE))):
@@ -142,6 +153,9 @@ class LogFiles:
 
     def _rows(self, path: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
         """Yield the objects of a file, each with its bytes. What is broken is noted, and the rest is read."""
+        if opencode.is_database(path):
+            yield from ((b"", row) for row in opencode.read_database(path))
+            return
         with open(path, "rb") as file:
             first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]
             by_lines = any(format_of(row) is not None for line in first for row in _objects(_parsed(line)))
@@ -170,8 +184,9 @@ class LogFiles:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            at = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
-            line = min(text.count(b"\n", 0, at) + 1, max(1, len(text.splitlines())))
+            line = len(text.splitlines())
+            if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
+                line = min(line, error.lineno)
             self.problems.append(LogProblem(path, line, f"it is no JSON ({_brief(error)})"))
             return
         yield from ((text, row) for row in _objects(value))
@@ -207,20 +222,6 @@ def _objects(value: Any) -> Iterable[dict[str, Any]]:
 
 def _brief(error: Exception) -> str:
     return str(error).partition("\n")[0][:120]
-
-
-def _note_receipts(session: LogSession, raw: bytes) -> None:
-    """Note which searches and episodes of a memory a line names, and whether it has a block of one."""
-    session.marked = session.marked or _MARK in raw
-    if not session.turns or b'"' not in raw:
-        return
-    turn = session.turns[-1]
-    there = {id for id, _ in turn.receipts}
-    for match in _RECEIPT.finditer(raw):
-        id = match[0].decode()
-        if id not in there and len(there) < MOST_RECEIPTS:
-            there.add(id)
-            turn.receipts.append((id, len(turn.steps)))
 
 
 def _split(session: LogSession) -> LogSession:

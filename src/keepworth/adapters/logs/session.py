@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,10 @@ from keepworth.memory.item import timestamp
 
 LONGEST_ASKED, LONGEST_ANSWER, LONGEST_CALL, LONGEST_OUTPUT = 20_000, 1_200, 400, 1_000
 """The most characters that are read of a message, an answer, what a tool was called with, and what it printed."""
+MOST_RECEIPTS = 64
+"""The most ids of searches of a memory that are noted of a turn."""
+_RECEIPT = re.compile(r"(?<![0-9A-Za-z])[de][0-9a-f]{16}(?![0-9A-Za-z])")
+"""The ids of searches and episodes of a memory."""
 MOST_STEPS = 400
 """The most steps of a turn; of more, the first and the last half are read."""
 _INPUTS = ("command", "cmd", "file_path", "filePath", "path", "absolute_path", "url", "query", "pattern", "description")
@@ -42,8 +47,17 @@ class LogTurn:
     steps: list[LogStep] = field(default_factory=list)
     answer: str = ""
     interrupted: bool = False
+    taken_back: bool = False
     reply: str = ""
     receipts: list[tuple[str, int]] = field(default_factory=list)
+
+    def note_receipts(self, text: str) -> None:
+        """Note the searches and episodes of a memory that a text names."""
+        there = {id for id, _ in self.receipts}
+        for match in _RECEIPT.finditer(text):
+            if match[0] not in there and len(there) < MOST_RECEIPTS:
+                there.add(match[0])
+                self.receipts.append((match[0], len(self.steps)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,7 @@ class LogSession:
         step = self.calls.pop(id, None)
         if step is not None:
             step.failed, step.output = failed, shorten(output, LONGEST_OUTPUT)
+            self.turns[-1].note_receipts(output)
 
     def say(self, text: str) -> None:
         """Note what the agent said; the last of a turn counts as its answer."""
@@ -152,6 +167,22 @@ class LogSession:
     def weight(self) -> int:
         """How many turns and steps are held."""
         return len(self.turns) + sum(len(turn.steps) for turn in self.turns)
+
+
+class LogReader:
+    """Reads the rows of one file, or of the files of a folder that belong together. `of_nobody` counts scores that name nothing
+    in these files."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, LogSession] = {}
+        self.of_nobody = 0
+
+    def read(self, row: dict[str, Any], file: str) -> LogSession | None:
+        """Read a row, and return the session that it is about, if that is known."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Put together what can only be told when everything was read."""
 
 
 def plain_time(time: object) -> str:

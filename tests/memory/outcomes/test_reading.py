@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from keepworth.adapters.logs.learning import TurnNames
+from keepworth import Memory
+from keepworth.adapters.logs.learning import LogLearner, TurnNames
 from keepworth.adapters.logs.reading import FORMATS, HEAVY, LogFiles
 from keepworth.adapters.logs.session import LogSession, plain_time
-from tests.memory.outcomes.test_samples import EXPECTED, SAMPLES
+from tests.memory.outcomes.test_samples import EXPECTED, SAMPLES, documents
 
 NAMES = [name for name in EXPECTED if name.replace("_", "-") in {format.name for format in FORMATS}]
 
@@ -148,3 +150,27 @@ def test_a_line_without_end_is_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     (session,) = files_read.sessions()
     assert [turn.asked for turn in session.turns] == ["task 0", "task 1"]
     assert [problem.line for problem in files_read.problems] == [2]
+
+
+def scrambled(value: Any, chance: random.Random) -> Any:
+    """Return a JSON value in which some values are of another kind, or are gone."""
+    if chance.random() < 0.06:
+        return chance.choice((None, 7, "text", [], {}, [None], {"a": None}, True, -1.5, "\ud800", "9" * 400))
+    if isinstance(value, dict):
+        return {name: scrambled(entry, chance) for name, entry in value.items() if chance.random() > 0.02}
+    return [scrambled(entry, chance) for entry in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_another_kind_stop_nothing(name: str, tmp_path: Path) -> None:
+    files = [file for session in EXPECTED[name]["sessions"] for file in session["files"] if "json" in file]
+    chance = random.Random(name)
+    for number in range(25):
+        for file in dict.fromkeys(files):
+            rows = [scrambled(row, chance) for row in documents(SAMPLES / file)]
+            (tmp_path / f"{number}.{Path(file).name}").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    files_read = LogFiles([tmp_path])
+    with Memory(encoder=None, policy=None, writer=None) as memory:
+        learner = LogLearner(memory)
+        assert sum(learner.learn(files_read.sessions())) > 0
+    assert all(Path(problem.file).parent == tmp_path for problem in files_read.problems)

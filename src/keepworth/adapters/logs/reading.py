@@ -18,6 +18,8 @@ LONGEST_LINE = 2**26
 """The most bytes of a line, and of a file that is one JSON document."""
 LOOKED_AT = 20
 """How many lines at the beginning of a file tell its format."""
+WRONG = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+"""What readers raise for values that are not of the kinds that a format has."""
 HEAVY = 4_000
 """From so many turns and steps on, the earlier turns of a session are given on before its end, so that memory stays bounded."""
 _MARK = MARK.encode()
@@ -100,7 +102,13 @@ class LogFiles:
 
     def _closed(self, readers: Iterable[LogReader]) -> Iterator[LogSession]:
         for reader in readers:
-            reader.close()
+            try:
+                reader.close()
+            except WRONG as error:
+                place = next((session.file for session in reader.sessions.values()), "the files of a folder")
+                self.problems.append(
+                    LogProblem(place, 0, f"a part of it is not as its format has it ({_brief(error)})")
+                )
             self.of_nobody += reader.of_nobody
             yield from reader.sessions.values()
 
@@ -113,19 +121,28 @@ class LogFiles:
                 continue
             for folder, folders, files in os.walk(path):
                 folders.sort()
-                yield from (os.path.join(folder, name) for name in sorted(files))
+                listed = (os.path.join(folder, name) for name in sorted(files))
+                yield from (file for file in listed if os.path.isfile(file))  # a pipe would be waited for
 
     def _read(self, path: str, waiting: dict[str, LogReader]) -> Iterator[LogSession]:
         chosen = self._format_of(path)
         if chosen is None and atif.belongs(path):
             return
         if chosen is None:
-            self.problems.append(LogProblem(path, 0, "it is in no known form"))
+            large = os.path.getsize(path) > LONGEST_LINE
+            more = f", and too large to be one document ({LONGEST_LINE >> 20} MB at most)" if large else ""
+            self.problems.append(LogProblem(path, 0, f"it is in no known form{more}"))
             return
         self.formats[path] = chosen.name
         reader = waiting.setdefault(chosen.name, chosen.make()) if chosen.across else chosen.make()
-        for raw, row in self._rows(path):
-            session = reader.read(row, path)
+        for number, raw, row in self._rows(path):
+            try:
+                session = reader.read(row, path)
+            except WRONG as error:
+                self.problems.append(
+                    LogProblem(path, number, f"it is not as {chosen.name} writes it ({_brief(error)})")
+                )
+                continue
             if session is not None:
                 session.marked = session.marked or _MARK in raw
                 if chosen.scanned and session.turns:
@@ -151,10 +168,10 @@ class LogFiles:
         whole = _parsed(start) or _parsed_start(start)
         return next((chosen for row in _objects(whole) if (chosen := format_of(row)) is not None), None)
 
-    def _rows(self, path: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """Yield the objects of a file, each with its bytes. What is broken is noted, and the rest is read."""
+    def _rows(self, path: str) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+        """Yield the objects of a file, each with its line and its bytes. What is broken is noted, and the rest is read."""
         if opencode.is_database(path):
-            yield from ((b"", row) for row in opencode.read_database(path))
+            yield from ((0, b"", row) for row in opencode.read_database(path))
             return
         with open(path, "rb") as file:
             first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]
@@ -178,9 +195,9 @@ class LogFiles:
                 except (ValueError, RecursionError) as error:
                     self.problems.append(LogProblem(path, number, f"it is no JSON ({_brief(error)})"))
                     continue
-                yield from ((line, row) for row in _objects(value))
+                yield from ((number, line, row) for row in _objects(value))
 
-    def _document(self, path: str, text: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def _document(self, path: str, text: bytes) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -189,7 +206,7 @@ class LogFiles:
                 line = min(line, error.lineno)
             self.problems.append(LogProblem(path, line, f"it is no JSON ({_brief(error)})"))
             return
-        yield from ((text, row) for row in _objects(value))
+        yield from ((0, text, row) for row in _objects(value))
 
 
 def format_of(row: Mapping[str, Any]) -> LogFormat | None:

@@ -187,9 +187,9 @@ class LogReader:
 
 def plain_time(time: object) -> str:
     """Return a time of a log as canonical text: ISO text, or seconds, milliseconds or nanoseconds since 1970; "" if none."""
-    if isinstance(time, str) and time.isdigit():
+    if isinstance(time, str) and time.isdecimal() and len(time) < 25:
         time = int(time)
-    if isinstance(time, int | float) and not isinstance(time, bool):
+    if isinstance(time, int | float) and not isinstance(time, bool) and abs(time) < 1e25:
         number = float(time)
         while number > 1e11:
             number /= 1000.0

@@ -177,3 +177,38 @@ def test_a_file_is_a_source_and_a_person_is_erased(command: CommandLine) -> None
     assert b"Oslo" not in Path("a.mem").read_bytes()
     learn(command, "s.jsonl", "--user", "ana")
     assert state() == []
+
+
+def test_an_evaluation_that_names_a_search_rewards_it(command: CommandLine) -> None:
+    with Memory("a.mem", encoder=None, log="at once") as memory:
+        note = memory.add("Returns are free within thirty days", user_id="u-77")
+        decision = memory.search("returns", user_id="u-77").decision
+    for name in ("traces.jsonl", "logs.jsonl"):
+        text = (SAMPLES / "otlp" / name).read_text(encoding="utf-8").replace("dec_0001", decision)
+        Path("otlp").mkdir(exist_ok=True)
+        Path("otlp", name).write_text(text, encoding="utf-8")
+    record = learn(command, "otlp")
+    assert record["read"]["of_nobody"] == 1
+    assert record["learned"]["rewards"] == {"corrección": 1, "recuerdo_útil": 1}
+    assert record["learned"]["unusable"] == {"cortesía": 1}
+    with Memory("a.mem", encoder=None) as memory:
+        assert memory.worth(note.id, "returns").earned == pytest.approx(0.9, abs=0.01)
+
+
+def test_scores_that_are_no_rewards_are_counted(command: CommandLine) -> None:
+    rows = [{"task": f"Count {number}", "steps": ["wc"], "reward": value} for number, value in enumerate((0.5, 7, -1))]
+    Path("p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    learned = learn(command, "p.jsonl")["learned"]
+    assert (learned["scores"], learned["unusable"]) == ({"reward": 1}, {"reward": 2})
+    assert [text.splitlines()[-1] for _, text in state() if text.startswith("Task: ")] == [
+        "Ended: neither well nor badly (reward 0.5).",
+        "Ended: not known (reward 7).",
+        "Ended: not known (reward -1).",
+    ]
+
+
+def test_a_change_that_was_reverted_ended_badly(command: CommandLine) -> None:
+    learn(command, str(SAMPLES / "opencode"), "--no-facts")
+    (text,) = (text for _, text in state() if text.startswith("Task: 止めて"))
+    assert "a change was taken back" in text
+    assert "Ended: badly" in text

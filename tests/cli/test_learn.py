@@ -118,8 +118,10 @@ def test_what_hooks_sent_already_is_not_sent_again(command: CommandLine) -> None
         episodes[0].signal("check-passed")
     block = f"{MARK}\n- Run make test before a release"
     checked = [("make test", False, "9 passed")]
-    session(Path("s.jsonl"), (f"Make a release\n\n{block}", checked), ("Make a tag", checked))
+    turns = (f"Make a release\n\n{block}", checked), ("Make a tag", checked), ("I live in Oslo.", checked)
+    session(Path("s.jsonl"), *turns)
     record = learn(command, "s.jsonl", "--user", "ana")["learned"]
+    assert record["messages"] == 1  # of the others the hooks kept what was said
     assert record["shown"] == 1
     assert record["rewards"] == {"signal:check-passed": 1}
     with Memory("a.mem", encoder=None) as memory:

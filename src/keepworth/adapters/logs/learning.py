@@ -212,6 +212,10 @@ class LogLearner:
         self._names, self._sizes = TurnNames(), dict[str, int]()
         learning = memory.learning
         self._range = (0.0, 1.0) if learning is None else learning.reward_range
+        self._recorded: dict[str, list[tuple[str, str]]] = {}
+        with memory.store.database.reading() as connection:
+            for id, task, began in episode_log.tasks_of_others(connection):
+                self._recorded.setdefault(_digest("", task), []).append((id, began))
 
     def learn(self, sessions: Iterable[LogSession]) -> Iterator[int]:
         """Learn from sessions, and yield the number of turns after each batch."""
@@ -270,7 +274,8 @@ class LogLearner:
             task = self.memory._unsaid(clean(turn.asked))
             began = began or self.memory.store.clock()
             episode_log.record(self.memory.store, scope, entry.id, task, scope.user, began, session.ended or began)
-        if not again and self.memory.writer is not None and entry.spoken:
+        hooked = bool(self._recorded_as(entry))  # a hook has kept what was said
+        if not (again or hooked) and self.memory.writer is not None and entry.spoken:
             self._write_facts(entry, scope)
         self._write_case(entry, scope, again)
         self._reward(entry, scope)
@@ -362,18 +367,23 @@ class LogLearner:
         with suppress(UnknownEpisode):  # a search of somebody else's
             self.learned.rewards[name] += self.memory.reward(target, value, by=by, source=source).applied
 
+    def _recorded_as(self, entry: _Turn) -> list[str]:
+        """Return the episodes that hooks recorded for a turn: those with its words as their task, begun near its time."""
+        there = self._recorded.get(_digest("", entry.turn.asked), []) if entry.turn.time else []
+        if not there:
+            return []
+        at = datetime.fromisoformat(entry.turn.time)
+        return [id for id, began in there if id != entry.id and abs(datetime.fromisoformat(began) - at) <= NEAR]
+
     def _shown_in(self, entry: _Turn) -> list[tuple[str, int]]:
         """Return the searches of this memory that a turn names, each with the number of steps before it. Those whose outcome a
         hook has sent already are left out."""
         starts = dict(entry.turn.receipts)
         ids = [id for id in starts if id != entry.id]
+        ids += self._recorded_as(entry) if entry.session.marked else []
+        if not ids:
+            return []
         with self.memory.store.database.reading() as connection:
-            if entry.session.marked and entry.turn.time:
-                at = datetime.fromisoformat(entry.turn.time)
-                near = (at - NEAR).isoformat(), (at + NEAR).isoformat()
-                ids += [id for id in episode_log.asked_at(connection, entry.turn.asked, *near) if id != entry.id]
-            if not ids:
-                return []
             listed = episode_log.shown_under(connection, ids)
             sent = {
                 decision

@@ -155,8 +155,8 @@ def _review(call: Call) -> Lines:
             yield Line(None, f"{heading[0].upper()}{heading[1:]}:")
         record = {"item": reviewed.item.id, "text": reviewed.item.text, **_plain_review(reviewed)}
         text = entry(f"{reviewed.item.id:>6}  ", f"{one_line(reviewed.item.text):.100}", min(width(), 110))
-        said = entry("        ", reviewed.sentence, min(width(), 110)) if heading != "never needed" else ""
-        yield Line(record, "\n".join(filter(None, (text, said))))
+        sentence = entry("        ", reviewed.sentence, min(width(), 110)) if heading != "never needed" else ""
+        yield Line(record, "\n".join(filter(None, (text, sentence))))
     yield NoteLine(str(review))
     if costing := review.of("costs"):
         ids = " ".join(reviewed.item.id for reviewed in costing)

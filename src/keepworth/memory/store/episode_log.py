@@ -75,12 +75,11 @@ def shown_under(connection: AnyConnection, ids: Sequence[str]) -> list[tuple[str
     return list(select(connection, query, (DecisionKind.SEARCH.value, listed, listed)))
 
 
-def asked_at(connection: AnyConnection, task: str, since: str, until: str) -> list[str]:
-    """Return the episodes with exactly this task that were begun within a time."""
-    query = (
-        "SELECT id FROM episodes WHERE task = ? AND began >= ? AND began <= ? AND outcome <> 'erased' ORDER BY rowid"
-    )
-    return [id for (id,) in select(connection, query, (task, since, until))]
+def tasks_of_others(connection: AnyConnection) -> list[tuple[str, str, str]]:
+    """Return (id, task, beginning) of the episodes that did not come from a log."""
+    learned = f"SELECT substr(name, {len(notes.LEARNED) + 1}) FROM facts_of_file WHERE {notes.BEGINNING}"
+    query = f"SELECT id, task, began FROM episodes WHERE outcome <> 'erased' AND id NOT IN ({learned}) ORDER BY rowid"
+    return list(select(connection, query, notes.beginning(notes.LEARNED)))
 
 
 def begun(connection: AnyConnection) -> int:

@@ -8,6 +8,7 @@
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples and published chat templates beside mem0, LangGraph, OpenAI's packages and TRL
+#   make test-hosts       the memory slots in the agent frameworks themselves, each with its real package
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -29,6 +30,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
+HOSTS := .venv-hosts
 RAY := .venv-ray
 ENGINE := .venv-engine
 POSTGRES := .venv-postgres
@@ -39,7 +41,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-hosts test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -57,7 +59,7 @@ test: lint
 	@$(PYTEST) -m "not slow"
 
 # The three wings of the package; each one's tests run alone.
-MEMORY := tests/memory tests/serving tests/goldens tests/adapters
+MEMORY := tests/memory tests/serving tests/goldens tests/hosts
 test-memory: $(STAMP)
 	@$(PYTEST) -m "not slow" $(wildcard $(MEMORY))
 
@@ -80,6 +82,10 @@ test-peers: $(PEERS)/.installed
 	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_langgraph.py \
 		tests/serving/test_host_adapters.py tests/serving/test_templates.py tests/test_examples.py
 
+# The agent frameworks, in an environment of their own for the same reason.
+test-hosts: $(HOSTS)/.installed
+	@$(HOSTS)/bin/python -m pytest -m "not slow" tests/hosts
+
 test-engine: $(STAMP) $(ENGINE)/.installed
 	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py
 
@@ -91,6 +97,11 @@ $(PEERS)/.installed: pyproject.toml requirements/peers.txt
 	@$(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[examples]" -r requirements/peers.txt
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps trl==1.16.0  # its chat templates alone
+	@touch $@
+
+$(HOSTS)/.installed: pyproject.toml requirements/hosts.txt
+	@$(PYTHON) -m venv $(HOSTS)
+	@$(HOSTS)/bin/python -m pip --disable-pip-version-check install --quiet -e . -r requirements/hosts.txt
 	@touch $@
 
 # Beside the usual environment: a wheel that brings a server.

@@ -13,6 +13,7 @@ import pytest
 
 from keepworth import Memory
 from keepworth.memory.headline import MARK
+from keepworth.memory.store import notes
 from tests.cli.conftest import CommandLine
 from tests.memory.outcomes.test_samples import SAMPLES
 
@@ -214,3 +215,23 @@ def test_a_change_that_was_reverted_ended_badly(command: CommandLine) -> None:
     (text,) = (text for _, text in state() if text.startswith("Task: 止めて"))
     assert "a change was taken back" in text
     assert "Ended: badly" in text
+
+
+@pytest.mark.parametrize("calls", [0, 3, 7])
+def test_a_run_that_was_killed_goes_on(command: CommandLine, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    learn(command, str(SAMPLES / "codex"), str(SAMPLES / "plain"))
+    whole = sorted(text for _, text in state())
+    Path("a.mem").unlink()
+    counted, keep = iter(range(calls)), notes.keep_learned
+
+    def stop(*given: Any) -> None:
+        if next(counted, None) is None:
+            raise KeyboardInterrupt
+        keep(*given)
+
+    monkeypatch.setattr(notes, "keep_learned", stop)
+    assert command("learn", str(SAMPLES / "codex"), str(SAMPLES / "plain"), *FILE, "--yes")[0] == 130
+    monkeypatch.setattr(notes, "keep_learned", keep)
+    again = learn(command, str(SAMPLES / "codex"), str(SAMPLES / "plain"))["learned"]
+    assert again["new"] > 0
+    assert sorted(text for _, text in state()) == whole

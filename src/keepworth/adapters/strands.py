@@ -8,8 +8,8 @@ memory = Memory("agent.mem")
 agent = Agent(memory_manager=KeepworthManager(memory, user_id="ana"))
 agent("I live in Oslo.")
 
-The manager puts what the memory shows into the user's message, and gives the model the framework's tool to search for more. A store
-alone is not told what the user says and what is answered; the manager's hooks are. Needs the package `strands-agents`.
+The manager puts what the memory shows into the user's message, and gives the model the framework's tool to search for more. A
+store alone is not told what the user says and what is answered; the manager's hooks are. Needs the package `strands-agents`.
 """
 
 from __future__ import annotations

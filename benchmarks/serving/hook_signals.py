@@ -1,0 +1,162 @@
+"""What the hooks of coding assistants teach a memory to which nobody gives a reward.
+
+    python -m benchmarks.serving.hook_signals [--runs 6] [--json benchmarks/serving/hook_signals.json]
+
+Two notes about one question: the one that the search puts first is right in 30 % of the cases, the other in 90 %. In each of 150
+turns of a session the host sends the events of a turn, in the JSON of its own reference: the prompt, a command that ends well if
+the first of the shown notes was right and else fails, and the end of the turn. Counted is in how many of the last 50 turns the
+better note stands first: with one wording of the question and with twelve, with both signals, with failures or successes alone,
+and without signals. The events go through the code of `keepworth hook` to a real server; only the process for each is left out.
+
+Then a user who says what the outcome was, in wordings that the rules were not written from (`wordings.json` of the tests):
+thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
+from keepworth.base import statistics
+from keepworth.serving import hook
+from keepworth.serving.memory_server import MemoryServer
+
+WORSE, BETTER = "build the docs with: make html docs build", "for the documentation run: mkdocs build --strict"
+TURNS, LAST = 150, 50
+RIGHT = {True: 0.9, False: 0.3}
+"""How often the better note is right, and the other."""
+WRONG = 0.2
+"""How often the user says the opposite of what was so."""
+WORDINGS = Path(__file__).parents[2] / "tests" / "memory" / "signals" / "wordings.json"
+Events = dict[str, tuple[str, dict[str, Any]]]
+HOSTS: dict[str, Events] = {
+    "claude-code": {
+        "prompt": ("UserPromptSubmit", {}),
+        "passed": ("PostToolUse", {"tool_name": "Bash", "tool_response": {"stdout": "done", "stderr": ""}}),
+        "failed": ("PostToolUseFailure", {"tool_name": "Bash", "error": "Exit code 2: no rule", "is_interrupt": False}),
+        "ends": ("Stop", {}),
+    },
+    "codex": {
+        "prompt": ("UserPromptSubmit", {}),
+        "passed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 0\ndone"}),
+        "failed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 2\nno rule"}),
+        "ends": ("Stop", {}),
+    },
+    "gemini-cli": {
+        "prompt": ("BeforeAgent", {}),
+        "passed": ("AfterTool", {"tool_name": "run_shell_command", "tool_response": {"llmContent": "done"}}),
+        "failed": (
+            "AfterTool",
+            {"tool_name": "run_shell_command", "tool_response": {"llmContent": "no rule\nExit Code: 2"}},
+        ),
+        "ends": ("AfterAgent", {}),
+    },
+}
+
+
+class Session:
+    """A session of a host with a server, event by event."""
+
+    def __init__(self, host: str, url: str, token: str, user: str, *, signals: bool) -> None:
+        self.events, self.state, self.signals = HOSTS[host], hook.HookSession(), signals
+        self.memory = hook.ServedMemory(url, token, {"user_id": user}, 60.0)
+
+    def send(self, what: str, **fields: Any) -> str:
+        """Send one event and return what is shown to the model."""
+        name, usual = self.events[what]
+        event = hook.event_of({"session_id": "s", "cwd": "/docs", "hook_event_name": name, **usual, **fields})
+        self.state.shown = []  # each turn is shown everything anew, so that the order is seen
+        return hook.HookWork(event, self.state, self.memory, 2, None, self.signals).block()
+
+
+@contextlib.contextmanager
+def serve() -> Iterator[MemoryServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = MemoryServer(Path(folder) / "agent.mem", encoder="hashing", seed=1).start()
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+def tools(session: Session, draw: random.Random, right: bool, which: str) -> str:
+    """Send how the command of a turn ended, and return what the user says next, which is nothing of it."""
+    if which in ("both", "passed" if right else "failed"):
+        session.send("passed" if right else "failed", tool_input={"command": "make docs"}, tool_use_id="u")
+    return ""
+
+
+def words(wordings: dict[str, Any], draw: random.Random, right: bool) -> str:
+    """Return what the user says of an answer, the opposite of what was so in a fifth of the turns."""
+    kind = "thanks" if right != (draw.random() < WRONG) else draw.choice(["correction", "repetition"])
+    message = draw.choice(wordings["en"][kind])
+    return str(message).format(task="build the docs", right="mkdocs")
+
+
+def run(
+    host: str, number: int, questions: int, react: Callable[[Session, random.Random, bool], str], signals: bool
+) -> float:
+    """Return the share of the last turns in which the better note stands first."""
+    draw, first = random.Random(number), []
+    with serve() as server:
+        session = Session(host, server.url, server.token, "ana", signals=signals)
+        for text in (WORSE, BETTER):
+            session.memory.post("items", {"content": text, "user_id": "ana"})
+        for _ in range(TURNS):
+            question = "how do I build the docs" + (f" of module {draw.randrange(questions)}" if questions > 1 else "")
+            lines = session.send("prompt", prompt=question).splitlines()
+            better = len(lines) > 1 and BETTER in lines[1]
+            first.append(better)
+            message = react(session, draw, draw.random() < RIGHT[better])
+            session.send("ends")
+            if message:
+                session.send("prompt", prompt=message)
+                session.send("ends")
+        session.memory.close()
+    return float(np.mean(first[-LAST:]))
+
+
+def summarise(shares: list[float]) -> dict[str, Any]:
+    ends = statistics.interval(shares, within=(0.0, 1.0))
+    return {
+        "mean": round(float(np.mean(shares)), 3),
+        "low": round(ends.low, 3),
+        "high": round(ends.high, 3),
+        "runs": len(shares),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--runs", type=int, default=6)
+    options = parser.parse_args()
+    record: dict[str, Any] = {}
+    wordings = json.loads(WORDINGS.read_text("utf-8"))
+    arms: list[tuple[str, str, Callable[[Session, random.Random, bool], str], bool]] = [
+        *((f"{host}: tools", host, lambda s, d, r: tools(s, d, r, "both"), True) for host in HOSTS),
+        *(
+            (f"claude-code: {which} alone", "claude-code", lambda s, d, r, w=which: tools(s, d, r, w), True)
+            for which in ("failed", "passed")
+        ),
+        ("claude-code: signals off", "claude-code", lambda s, d, r: tools(s, d, r, "both"), False),
+        ("claude-code: words, a fifth wrong", "claude-code", lambda s, d, r: words(wordings, d, r), True),
+    ]
+    for name, host, react, signals in arms:
+        for questions in (1, 12):
+            shares = [run(host, number, questions, react, signals) for number in range(options.runs)]
+            record[f"{name}; {questions} wordings"] = summarise(shares)
+            print(f"{name:36} {questions:2} wordings  {record[f'{name}; {questions} wordings']}", flush=True)
+    save(options.json, {"command": "python -m benchmarks.serving.hook_signals", "machine": machine(), "arms": record})
+
+
+if __name__ == "__main__":
+    main()

@@ -113,6 +113,37 @@ def test_rows_of_an_earlier_version_of_verifiers_are_read() -> None:
     assert actual == [(entry["asked"], entry["outcomes"]) for entry in EXPECTED["verifiers"]["legacy"]]
 
 
+def test_a_file_that_begins_with_many_summaries_is_read(tmp_path: Path) -> None:
+    summaries = [json.dumps({"type": "summary", "summary": f"old {number}", "leafUuid": "x"}) for number in range(50)]
+    (tmp_path / "a.jsonl").write_text("\n".join(summaries), encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text("\n".join([*summaries, *lines_of(1, 1)]), encoding="utf-8")
+    files_read = LogFiles([tmp_path])
+    assert [turn.asked for session in files_read.sessions() for turn in session.turns] == ["task 0"]
+    assert files_read.problems == []
+
+
+def test_the_first_form_of_codex_is_read(tmp_path: Path) -> None:
+    call = {
+        "type": "function_call",
+        "name": "shell",
+        "call_id": "c",
+        "arguments": '{"command": ["bash", "-lc", "make test"]}',
+    }
+    ended = json.dumps({"output": "2 failed", "metadata": {"exit_code": 1}})
+    rows = [
+        {"id": "old-1", "timestamp": "2025-05-04T08:00:00Z", "instructions": None},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Run the tests"}]},
+        call,
+        {"type": "function_call_output", "call_id": "c", "output": ended},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Two fail."}]},
+    ]
+    (tmp_path / "old.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (session,) = LogFiles([tmp_path]).sessions()
+    (turn,) = session.turns
+    assert (session.id, turn.asked, turn.answer) == ("old-1", "Run the tests", "Two fail.")
+    assert [(step.command, step.failed) for step in turn.steps] == [("make test", True)]
+
+
 def test_files_in_no_known_form_are_named() -> None:
     sessions, files_read = read("unknown")
     assert sessions == []

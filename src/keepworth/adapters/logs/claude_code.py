@@ -15,6 +15,8 @@ _REFUSED = "The user doesn't want to proceed"
 
 def fits(row: dict[str, Any]) -> bool:
     """Return whether a line is of such a file."""
+    if row.get("type") in ("summary", "file-history-snapshot"):  # some files begin with many, or hold nothing else
+        return "leafUuid" in row or "messageId" in row
     return "sessionId" in row and "uuid" in row and row.get("type") in ("user", "assistant", "system", "attachment")
 
 

@@ -67,7 +67,7 @@ def learn(
     if not counts.turns:
         return
     if not dry_run:
-        confirm(f"Learn from {_turns(counts.turns)} into {memory}?", yes, "Logs are private")
+        confirm(f"Learn from {_counted(counts.turns)} into {memory}?", yes, "Logs are private")
     learned = _learn(paths, memory, user, dry_run, facts, encoder, secrets, personal)
     if as_json:
         say_json({"read": _record(counts, files), "learned": _fields(learned)})
@@ -95,12 +95,12 @@ def _learn(
         with stopping("What was learned so far stays; the same command goes on."), working("learning") as report:
             for count in learner.learn(LogFiles(paths).sessions()):
                 turns += count
-                report(_turns(turns))
+                report(_counted(turns))
     return learner.learned
 
 
-def _turns(count: int) -> str:
-    return f"{count:,} {'turn' if count == 1 else 'turns'}"
+def _counted(count: int, noun: str = "turn") -> str:
+    return f"{count:,} {noun if count == 1 else f'{noun}s'}"
 
 
 def _record(counts: LogSurvey, files: LogFiles) -> dict[str, Any]:
@@ -135,13 +135,13 @@ def _say_survey(counts: LogSurvey, files: LogFiles) -> None:
     for name, folder in listed[:MOST_LINES]:
         size = sum(files.sizes[file] for file in folder.files) / 1e6
         say(
-            f"{name}  {folder.sessions:,} sessions, {_turns(folder.turns)}, {size:.1f} MB, {_span(folder.started, folder.ended)}"
+            f"{name}  {_counted(folder.sessions, 'session')}, {_counted(folder.turns)}, {size:.1f} MB, {_span(folder.started, folder.ended)}"
         )
     if len(listed) > MOST_LINES:
         say(f"and {len(listed) - MOST_LINES} more folders")
     people = ", ".join([name for name, _ in counts.people.most_common() if name][:MOST_LINES])
     span = _span(counts.started, counts.ended)
-    say(f"In all: {counts.sessions:,} sessions, {_turns(counts.turns)}, {counts.steps:,} steps, {span}.")
+    say(f"In all: {_counted(counts.sessions, 'session')}, {_counted(counts.turns)}, {counts.steps:,} steps, {span}.")
     say(
         f"Formats (files): {_listed(counts.formats)}. People: {people or 'none is named'}. Scores: {_listed(counts.scores)}."
     )
@@ -165,7 +165,7 @@ def _say_learned(learned: LogLearned, dry: bool) -> None:
     would = "Would be learned" if dry else "Learned"
     facts = f"{learned.messages:,} messages would be read for facts" if dry else f"{learned.facts:,} facts"
     say(
-        f"{would}: {_turns(learned.new)} that are new, and {learned.longer:,} that went on; {learned.repeated:,} were learned "
+        f"{would}: {_counted(learned.new)} that are new, and {learned.longer:,} that went on; {learned.repeated:,} were learned "
         f"before. {learned.cases:,} cases, {facts}."
     )
     say(f"Scores of episodes: {_listed(learned.scores)}. Rewards of what was shown: {_listed(learned.rewards)}.")

@@ -134,9 +134,8 @@ def _say_survey(counts: LogSurvey, files: LogFiles) -> None:
     listed = sorted(counts.folders.items(), key=lambda pair: -pair[1].turns)
     for name, folder in listed[:MOST_LINES]:
         size = sum(files.sizes[file] for file in folder.files) / 1e6
-        say(
-            f"{name}  {_counted(folder.sessions, 'session')}, {_counted(folder.turns)}, {size:.1f} MB, {_span(folder.started, folder.ended)}"
-        )
+        sessions, span = _counted(folder.sessions, "session"), _span(folder.started, folder.ended)
+        say(f"{name}  {sessions}, {_counted(folder.turns)}, {size:.1f} MB, {span}")
     if len(listed) > MOST_LINES:
         say(f"and {len(listed) - MOST_LINES} more folders")
     people = ", ".join([name for name, _ in counts.people.most_common() if name][:MOST_LINES])

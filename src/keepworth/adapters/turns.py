@@ -263,11 +263,9 @@ class Turns:
 
     def _search(self, turn: HostTurn, query: str, top_k: int) -> Hits:
         """Search in the episode of a turn, with the limits of a search that nobody asked for."""
-        options: dict[str, Any] = {}
-        if isinstance(self.memory, Memory):
-            options["floor"] = floor_of(self.memory)
-            if not turn.user_id and not self.memory.scope.user:
-                options["nobody"] = True
+        options: dict[str, Any] = {"floor": floor_of(self.memory)} if isinstance(self.memory, Memory) else {}
+        if not turn.live.scope.user:
+            options["nobody"] = True
         hits: Hits = turn.live.search(query, top_k=top_k, **options)
         if not turn.shown.decision:
             turn.shown = hits

@@ -97,6 +97,24 @@ def test_what_is_said_while_the_memory_is_down_is_written_once_it_is_back(
     assert [item.text for item in memory.get_all(user_id="ana")] == ["I live in Oslo."]
 
 
+def test_what_was_said_in_a_turn_that_broke_off_is_kept_once(memory: Memory) -> None:
+    agent = Turns(memory, "host", user_id="ana")
+    broken = agent.begin("I live in Oslo.")
+    assert "- I live in Oslo." in agent.begin("Where do I live?").text
+    agent.finish(broken, "Noted, at last.")
+    assert [item.text for item in memory.get_all(user_id="ana")] == ["I live in Oslo."]
+    assert memory.episode_record(broken.id).exchanges[0].done == "Noted, at last."
+
+
+def test_a_search_outside_all_conversations_is_no_turn_of_one(memory: Memory) -> None:
+    memory.add("Ana lives in Oslo.", user_id="ana")
+    agent = Turns(memory, "host", user_id="ana")
+    asked = take_turn(agent, "Where does Ana live?", "In Oslo.")
+    assert "Oslo" in agent.begin("No, that is wrong.", conversation=None, heard=False).text
+    assert agent.newest() is asked
+    assert rewards(memory, asked) == []
+
+
 def test_a_reward_that_fails_is_said_and_does_not_stop_the_agent(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -57,7 +57,7 @@ class KeepworthStore(MemoryStore):  # type: ignore[misc, valid-type]  # the pack
         """Return the notes that fit a query, with the id of each and of the decision that showed it."""
         turn = _TURN.get()
         if turn is None or not turn.open:
-            turn = await asyncio.to_thread(self.turns.begin, query, conversation=f"search {uuid4()}", heard=False)
+            turn = await asyncio.to_thread(self.turns.begin, query, conversation=None, heard=False)
             hits = turn.shown
         elif query.strip() == turn.message.strip():
             hits = turn.shown

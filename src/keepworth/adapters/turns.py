@@ -66,6 +66,7 @@ class HostTurn:
     said_at: str = ""
     open: bool = True
     heard: bool = False
+    kept: bool = False
 
     @property
     def id(self) -> str:
@@ -116,13 +117,13 @@ class Turns:
         self._lock = Lock()
 
     def begin(
-        self, message: str, *, conversation: str = "", user_id: str = "", before: str = "", heard: bool = True
+        self, message: str, *, conversation: str | None = "", user_id: str = "", before: str = "", heard: bool = True
     ) -> HostTurn:
         """Take a message for the outcome of the turn before, and search for it in an episode of its own.
 
         Args:
             message: What the user said.
-            conversation: The name of the conversation, such as a session's id.
+            conversation: The name of the conversation, such as a session's id; None for a search that is part of none.
             user_id: Who speaks; "" for the person of this object.
             before: The id of the turn before, where the host keeps it and this process may not know it.
             heard: False if the message is a query of the model's, and not what the user said: `finish` is told that.
@@ -131,19 +132,23 @@ class Turns:
         words = without_blocks(clean(message))[:LONGEST]
         turn = HostTurn(words, person, said_at=timestamp(self._clock()))
         try:
-            turn.before = self._turn_before(person, conversation, before)
+            if conversation is not None:
+                turn.before = self._turn_before(person, conversation, before)
             if heard:
                 self._hear(turn, words)
+            if turn.before is not None and turn.before.open and turn.before.heard:  # it was broken off
+                self._keep(turn.before)
             turn.live = self.memory.episode(words, by=person, **self._scope(person))
             if asks(words):
                 turn.shown = self._search(turn, "", self.top_k)
         except Exception as error:
             _report("the memory recalled nothing", error)
-        with self._lock:
-            self._newest[person, conversation] = turn
-            self._newest.move_to_end((person, conversation))
-            while len(self._newest) > CONVERSATIONS:
-                self._newest.popitem(last=False)
+        if conversation is not None:
+            with self._lock:
+                self._newest[person, conversation] = turn
+                self._newest.move_to_end((person, conversation))
+                while len(self._newest) > CONVERSATIONS:
+                    self._newest.popitem(last=False)
         return turn
 
     def current(self, *, conversation: str = "", user_id: str = "") -> HostTurn | None:
@@ -213,8 +218,7 @@ class Turns:
             return
         except Exception as error:
             _report("a turn was not recorded whole", error)
-        if turn.message.strip():
-            self._keep(turn)
+        self._keep(turn)
         if self.reward is not None:
             self._reward(turn, self.reward)
         turn.before = None
@@ -272,7 +276,10 @@ class Turns:
         return hits
 
     def _keep(self, turn: HostTurn) -> None:
-        """Hand what the user said to the memory's writer, after what waits since the memory was down."""
+        """Hand what the user said to the memory's writer, once, after what waits since the memory was down."""
+        if turn.kept or not turn.message.strip():
+            return
+        turn.kept = True
         words: dict[str, Any] = {"role": "user", "content": turn.message, "said_at": turn.said_at}
         if turn.before is not None:
             words |= {"before": turn.before.message, "asked": turn.before.answer[-LONGEST_QUESTION:]}

@@ -66,7 +66,7 @@ class HostTurn:
     said_at: str = ""
     open: bool = True
     heard: bool = False
-    kept: bool = False
+    stored: bool = False
 
     @property
     def id(self) -> str:
@@ -277,9 +277,9 @@ class Turns:
 
     def _keep(self, turn: HostTurn) -> None:
         """Hand what the user said to the memory's writer, once, after what waits since the memory was down."""
-        if turn.kept or not turn.message.strip():
+        if turn.stored or not turn.message.strip():
             return
-        turn.kept = True
+        turn.stored = True
         words: dict[str, Any] = {"role": "user", "content": turn.message, "said_at": turn.said_at}
         if turn.before is not None:
             words |= {"before": turn.before.message, "asked": turn.before.answer[-LONGEST_QUESTION:]}

@@ -137,7 +137,7 @@ class Turns:
             if heard:
                 self._hear(turn, words)
             if turn.before is not None and turn.before.open and turn.before.heard:  # it was broken off
-                self._keep(turn.before)
+                self.keep(turn.before)
             turn.live = self.memory.episode(words, by=person, **self._scope(person))
             if asks(words):
                 turn.shown = self._search(turn, "", self.top_k)
@@ -150,6 +150,22 @@ class Turns:
                 while len(self._newest) > CONVERSATIONS:
                     self._newest.popitem(last=False)
         return turn
+
+    def go_on(self, message: str, *, conversation: str = "", user_id: str = "") -> HostTurn:
+        """Return the turn of a message, for a host that says before each call of a model what the user said: the turn that is not
+        finished if it has the same words, as where a run is tried again, else a new one.
+
+        Args:
+            message: What the user said.
+            conversation: The name of the conversation.
+            user_id: Who speaks; "" for the person of this object.
+        """
+        turn = self.current(conversation=conversation, user_id=user_id)
+        if turn is not None and turn.message == without_blocks(clean(message))[:LONGEST]:
+            return turn
+        if turn is not None:  # its run was stopped, or failed
+            self.finish(turn, "")
+        return self.begin(message, conversation=conversation, user_id=user_id)
 
     def current(self, *, conversation: str = "", user_id: str = "") -> HostTurn | None:
         """Return the turn of a conversation that is not finished; None if there is none."""
@@ -218,10 +234,38 @@ class Turns:
             return
         except Exception as error:
             _report("a turn was not recorded whole", error)
-        self._keep(turn)
+        self.keep(turn)
         if self.reward is not None:
             self._reward(turn, self.reward)
         turn.before = None
+
+    def keep(self, turn: HostTurn) -> None:
+        """Hand what the user said to the memory's writer, once, after what waits since the memory was down. `finish` does that as
+        well: call it before where a host may not say that a turn ends."""
+        if turn.stored or not turn.message.strip():
+            return
+        turn.stored = True
+        words: dict[str, Any] = {"role": "user", "content": turn.message, "said_at": turn.said_at}
+        if turn.before is not None:
+            words |= {"before": turn.before.message, "asked": turn.before.answer[-LONGEST_QUESTION:]}
+        options = self._scope(turn.user_id) | ({"episode": turn.id} if turn.id else {})
+        with self._lock:
+            self._unwritten.append((words, options))
+            waiting = list(self._unwritten)
+            self._unwritten.clear()
+        while waiting:
+            try:
+                self._write(*waiting[0])
+            except UnknownEpisode:  # it was erased meanwhile, with what was said in it
+                pass
+            except ValueError as error:  # it would be refused again the next time
+                _report("a message was not kept", error)
+            except Exception as error:
+                _report("what was said waits for the memory", error)
+                with self._lock:
+                    self._unwritten.extendleft(reversed(waiting))
+                return
+            del waiting[0]
 
     def add(self, text: str, *, user_id: str = "", **options: Any) -> Any:
         """Remember a text, as `Memory.add` does, where the model or the host asks for it. It raises as that does: who
@@ -274,33 +318,6 @@ class Turns:
         if not turn.shown.decision:
             turn.shown = hits
         return hits
-
-    def _keep(self, turn: HostTurn) -> None:
-        """Hand what the user said to the memory's writer, once, after what waits since the memory was down."""
-        if turn.stored or not turn.message.strip():
-            return
-        turn.stored = True
-        words: dict[str, Any] = {"role": "user", "content": turn.message, "said_at": turn.said_at}
-        if turn.before is not None:
-            words |= {"before": turn.before.message, "asked": turn.before.answer[-LONGEST_QUESTION:]}
-        options = self._scope(turn.user_id) | ({"episode": turn.id} if turn.id else {})
-        with self._lock:
-            self._unwritten.append((words, options))
-            waiting = list(self._unwritten)
-            self._unwritten.clear()
-        while waiting:
-            try:
-                self._write(*waiting[0])
-            except UnknownEpisode:  # it was erased meanwhile, with what was said in it
-                pass
-            except ValueError as error:  # it would be refused again the next time
-                _report("a message was not kept", error)
-            except Exception as error:
-                _report("what was said waits for the memory", error)
-                with self._lock:
-                    self._unwritten.extendleft(reversed(waiting))
-                return
-            del waiting[0]
 
     def _write(self, words: dict[str, Any], options: dict[str, Any]) -> None:
         if getattr(self.memory, "writer", words) is not None:

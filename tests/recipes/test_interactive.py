@@ -271,14 +271,14 @@ def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(te
 def test_measurements_on_dev_reach_a_reset(run_answered: RunAnswered, monkeypatch: pytest.MonkeyPatch) -> None:
     """ProRL's reference moves where validation has stopped improving; a random model's never begins to."""
     seen: list[tuple[float | None, bool]] = []
-    advanced = options.advance
+    advance = options.advance
 
     def watched(controls: Any, objective: Any, **measured: Any) -> Any:
-        following = advanced(controls, objective, **measured)
+        following = advance(controls, objective, **measured)
         seen.append((measured["validation"], following.reset))
         return following
 
-    monkeypatch.setattr("keepworth.training.learner.advanced", watched)
+    monkeypatch.setattr("keepworth.training.learner.advance", watched)
     settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
     objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
     run = run_answered(objective=objective, **settings)

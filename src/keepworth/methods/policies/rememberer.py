@@ -127,6 +127,9 @@ class NoteValues:
     candidates: one that is less similar than the `k` best of these does not count.
     """
 
+    learns = False
+    """Of cases, whose values stand in the records of the table."""
+
     def __init__(self, k: int) -> None:
         self.k = k
         self.records: dict[str, tuple[Vectors, dict[int, tuple[float, int]]]] = {}

@@ -13,7 +13,7 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.constants import VOTES
+from keepworth.methods.policies.default.constants import ADVISED, HEARD, SPOKEN, TELLING, VOTES
 from keepworth.methods.policies.default.judgement import CandidateJudge
 from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
 
@@ -35,6 +35,7 @@ class _ActionGains:
         person: Whom `judged` is about; None for everybody.
         roles: What the models say about each role, if roles are what says most for an action; else None.
         role: The role by which each action is judged; [] if items of the episode name none.
+        of_roles: What the role of each action adds to its gain.
     """
 
     gains: Floats
@@ -42,6 +43,7 @@ class _ActionGains:
     person: int | None
     roles: _Judged | None
     role: list[int]
+    of_roles: Floats
 
 
 class Advising(CandidateJudge):
@@ -88,11 +90,11 @@ class Advising(CandidateJudge):
         records = dict[str, str]()
         for index in (best_first[0], *reversed(best_first[1:])):
             against = index != best_first[0]
-            if (-gains[index] if against else gains[index]) <= 0.0:
+            if (-gains[index] if against else gains[index]) < ADVISED:
                 continue
             if against and index == spared and not (named or self._steps):
                 continue
-            by_role = learned.roles is not None and not against
+            by_role = learned.roles is not None and not against and learned.of_roles[index] > 0.0
             role = learned.role[index] if by_role else None
             cosines = self._cited(vector, actions[index], learned.person, role=role, against=against)
             if against and not len(cosines):
@@ -104,7 +106,7 @@ class Advising(CandidateJudge):
                 pieces += cited
             records[actions[index]] = _say(actions[index], learned, index, against=against, by_role=by_role)
         # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
-        failing = {actions[index] for index in best_first if gains[index] < 0.0}
+        failing = {actions[index] for index in best_first if gains[index] <= -ADVISED}
         others = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
         chosen = (*in_role, *nearest_first((*pieces[:most], *others), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
@@ -120,12 +122,13 @@ class Advising(CandidateJudge):
         if person not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
             weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
         strength = weights.sum(axis=1)
-        if not strength[DONE:].any():
+        if strength[DONE:].sum() < SPOKEN:
             return None
         near = with_blame = self._near(vector)
         if self._steps:
             with_blame = self._look_near(vector, blame=True)
         judged, whom, roles, role = self._judge_actions(near, actions), None, None, list[int]()
+        of_role = np.zeros(len(actions))
         of_all = self._judge_actions(with_blame, actions).by_model() if self._steps else judged.by_model()
         gains = weights[DONE] @ of_all
         if strength[PERSONAL]:
@@ -136,11 +139,13 @@ class Advising(CandidateJudge):
         if named:
             of_roles = self._judge_roles(near, list(ROLES))
             by_role = weights[NAMED] @ of_roles.by_model()
+            by_role *= np.abs(by_role) > TELLING * strength[NAMED]
             role = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
-            gains += by_role[role]
-            if strength[NAMED] > strength[DONE:NAMED].sum():
+            of_role = by_role[role]
+            gains += of_role
+            if strength[NAMED] > max(HEARD, strength[DONE:NAMED].sum()):
                 roles = of_roles
-        return _ActionGains(gains, judged, whom, roles, role)
+        return _ActionGains(gains / strength[DONE:].sum(), judged, whom, roles, role, of_role)
 
     def _cited(
         self, vector: Vectors, action: str, person: int | None, *, role: int | None, against: bool

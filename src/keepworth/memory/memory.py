@@ -461,10 +461,15 @@ class Memory(Changes):
         """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for."""
         searched = mode is not None or request.statuses != CURRENT
         deeper, time = replace(request, beyond=2 * request.k) if learning.retrieves else request, self._present()
+
+        def search() -> SearchAnswer:
+            with learning.before_reading():
+                return SearchAnswer(
+                    *self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"
+                )
+
         return CandidateSources(
-            lambda: SearchAnswer(
-                *self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"
-            ),
+            search,
             searched,
             lambda candidates: self._find(ask, seen, deeper, candidates)[0],
             deeper.staged,

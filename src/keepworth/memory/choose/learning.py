@@ -170,6 +170,13 @@ class Learning:
 
     # Choosing.
 
+    def before_reading(self) -> AbstractContextManager[object]:
+        """Return what is entered before a read in which what is learned is asked for.
+
+        Reads of a memory in this process alone exclude each other. A choice reads while it holds the lock of what is learned, so
+        that whoever asks for that inside a read must hold this lock first."""
+        return self._lock if self.store.database.in_memory else nullcontext()
+
     def proven(self, ask: Ask, vector: Vectors | None) -> list[str]:
         """Return the ids of the items that rewards speak for where this is asked, the surest first. `vector` is that of the
         query, if the search needed one."""

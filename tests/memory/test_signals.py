@@ -101,6 +101,17 @@ def test_a_signal_is_the_reward_of_what_was_shown_before_it_in_the_name_of_its_p
     assert not episode.signal("check-passed").applied  # the same again says nothing new
 
 
+def test_who_asks_the_same_after_a_check_that_passed_wants_it_once_more() -> None:
+    memory = opened()
+    memory.add(FAST)
+    for failed, names in ((False, ["check-passed"]), (True, ["check-failed", "repetition"])):
+        episode = memory.episode("build the documentation")
+        episode.search()
+        episode.signal(command="mkdocs build", failed=failed)
+        episode.signal(reply="build the documentation")
+        assert [source for source, _ in sources(memory, episode.id)] == [f"signal:{name}" for name in names]
+
+
 def test_a_storm_of_signals_counts_as_one() -> None:
     memory = opened()
     memory.add(FAST)

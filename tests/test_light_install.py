@@ -42,8 +42,12 @@ for name in policies():
         memory.reward(memory.search("router", top_k=1).decision, 1.0)
 """
 
-EVERY_ROOM = """
-import importlib, pkgutil
+SLOTS = ("agent_framework", "claude", "google_adk", "llama_index", "openai_agents", "pydantic_ai", "strands")
+"""The adapters of frameworks that no extra brings along."""
+
+EVERY_ROOM = f"""
+import importlib, pkgutil, re
+SLOTS = {SLOTS!r}
 import keepworth
 from keepworth.base.extras import MissingExtra
 
@@ -54,14 +58,14 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
     try:
         importlib.import_module(each.name)
     except MissingExtra as error:
-        slot = each.name.startswith("keepworth.adapters.")  # which names the package of its framework
-        assert error.fix.startswith("pip install ") and (slot or "keepworth[" in error.fix)
+        slot = each.name.removeprefix("keepworth.adapters.") in SLOTS  # it names the package of its framework
+        assert re.fullmatch('pip install "[a-z-]+>=[0-9.]+"', error.fix) if slot else "keepworth[" in error.fix, error.fix
         needs.add(each.name)
 rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")
 light = [name for name in needs if name.split(".")[1] in rooms and ".postgres." not in name]
-assert not light, f"these must work without an extra: {light}"
+assert not light, f"these must work without an extra: {{light}}"
 assert "keepworth.training.objective.advantage" in needs
-assert not needs & {f"keepworth.training.objective.{name}" for name in ("options", "parts", "presets", "inputs")}
+assert not needs & {{f"keepworth.training.objective.{{name}}" for name in ("options", "parts", "presets", "inputs")}}
 """
 
 ENCODER = """

@@ -61,6 +61,8 @@ SOME = {
     "test_the_command_line_writes_and_reads_lines_of_json": "commands that name a file",
     "test_a_secret_goes_into_quarantine_and_is_counted": "commands that name a file",
     "test_another_action_may_be_chosen": "commands that name a file",
+    "test_the_command_prints_groups_and_the_sum": "commands that name a file",
+    "test_a_served_memory_and_the_command_line_show_what_is_core": "commands that name a file",
     "test_refused_names_the_line_and_takes_nothing": "commands that name a file",
     "test_nothing_is_written_to_a_file_that_is_gone": "copies of files and what lies beside them",
     "test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes": "SQLite's locks and its log",

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.serving.hook_signals import HOSTS
 from keepworth import Client
 from keepworth.memory.item import Item
 from keepworth.memory.sensitive import HIDDEN
@@ -127,38 +128,9 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
     assert host.rewards() == [("signal:tool-failed", 0.0)]
 
 
-HOST_EVENTS = {
-    "claude-code": {
-        "prompt": ("UserPromptSubmit", {}),
-        "passed": (
-            "PostToolUse",
-            {"tool_name": "Bash", "tool_response": {"stdout": "done", "stderr": "", "interrupted": False}},
-        ),
-        "failed": ("PostToolUseFailure", {"tool_name": "Bash", "error": "Exit code 2: no rule", "is_interrupt": False}),
-        "ends": ("Stop", {"stop_hook_active": False}),
-    },
-    "codex": {
-        "prompt": ("UserPromptSubmit", {}),
-        "passed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 0\ndone"}),
-        "failed": ("PostToolUse", {"tool_name": "Bash", "tool_response": "Exit code: 2\nno rule"}),
-        "ends": ("Stop", {}),
-    },
-    "gemini-cli": {
-        "prompt": ("BeforeAgent", {}),
-        "passed": ("AfterTool", {"tool_name": "run_shell_command", "tool_response": {"llmContent": "Output: done"}}),
-        "failed": (
-            "AfterTool",
-            {"tool_name": "run_shell_command", "tool_response": {"llmContent": "Output: no rule\nExit Code: 2"}},
-        ),
-        "ends": ("AfterAgent", {}),
-    },
-}
-"""The events of a turn, as each host's reference gives their JSON."""
-
-
-@pytest.mark.parametrize("name", HOST_EVENTS)
+@pytest.mark.parametrize("name", HOSTS)
 def test_each_host_sends_what_its_tools_and_its_user_say_as_outcomes(host: Host, name: str) -> None:
-    events = HOST_EVENTS[name]
+    events = HOSTS[name]
 
     def send(what: str, **fields: Any) -> None:
         event, usual = events[what]

@@ -204,6 +204,24 @@ def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(ser
     assert "Monday" not in exported
 
 
+def test_a_signal_about_an_episode_of_the_team_is_in_the_name_of_who_sends_it(
+    server: MemoryServer, tenant: str
+) -> None:
+    ann, bo = (client(server, tenant, name, shared=WRITES) for name in ("ann", "bo"))
+    ann.add("Deploy the site with: make deploy", user_id="team")
+    episode = ann.episode("deploy the site", user_id="team")
+    episode.search()
+    episode.signal("thanks")
+    assert not bo.reopen(episode.id).signal("revert").applied  # the search is Ann's
+    shared = bo.reopen(episode.id)
+    shared.search("deploy the site")
+    shared.signal("correction")
+    rewards = [(term.name, term.value) for term in bo.episode_record(episode.id).rewards]
+    assert rewards == [("signal:thanks:ann", 1.0), ("signal:correction:bo", 0.0)]
+    with pytest.raises(KeepworthError, match="gives nobody else's word"):
+        bo.reopen(episode.id).signal("correction", by="ann")
+
+
 ITEMS = ("{item}", "m999999")
 PROBES = (
     ("POST", "/items", {"content": "x", "user_id": "team"}),
@@ -229,6 +247,7 @@ PROBES = (
     ("POST", "/episodes/{episode}/search", {"query": "gate"}),
     ("POST", "/episodes/{episode}/act", {"action": "x"}),
     ("POST", "/episodes/{episode}/reward", {"value": 1.0}),
+    ("POST", "/episodes/{episode}/signal", {"name": "thanks"}),
     ("POST", "/episodes/{episode}/end", {}),
     ("POST", "/rewards", {"target": "{episode}", "value": 1.0}),
     ("POST", "/items", {"content": "x", "episode": "{episode}"}),

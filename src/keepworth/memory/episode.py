@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, check_keywords
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, UnknownEpisode, check_keywords
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
@@ -135,12 +136,19 @@ class LiveEpisode:
         return self._memory.reward(self.id, value, by=by, source=source)
 
     def signal(
-        self, name: str = "", *, reply: str = "", command: str = "", failed: bool | None = None, output: str = ""
+        self,
+        name: str = "",
+        *,
+        reply: str = "",
+        command: str = "",
+        failed: bool | None = None,
+        output: str = "",
+        by: str | None = None,
     ) -> OperationOutcome:
         """Take what was seen for the outcome of what this episode showed before it: see `keepworth.memory.signals`.
 
-        It becomes a reward of the newest search, or of all of them, in the name of the episode's person and under the source
-        "signal:NAME". It counts nothing where somebody gave a reward. Where nothing is written, the result says why.
+        It becomes a reward of the newest search, or of all of them, under the source "signal:NAME", and counts nothing where
+        somebody gave a reward. Searches that another person made are left alone. Where nothing is written, the result says why.
 
         Args:
             name: A signal of the table, such as "check-passed"; else one of the next two is given.
@@ -148,6 +156,7 @@ class LiveEpisode:
             failed: Whether a tool failed.
             command: With `failed`: the command line that the tool ran, if it is a shell.
             output: With `failed`: what the tool printed.
+            by: In whose name it is; None for the episode's person, or else the user in whose scope the episode is.
 
         Raises:
             UnknownName: There is no signal of this name.
@@ -182,13 +191,16 @@ class LiveEpisode:
         low, high = self.reward_range or (0.0, 1.0)
         value = low + signal.value * (high - low)
         counted = Counter(about for about, _ in seen)
-        outcomes = [
-            self._memory.reward(decision, value, by=self.by or self.scope.user, source=signal.source)
-            for decision in (searches[-1:] if signal.of == "search" else searches)
-            if counted[decision] < MOST_SIGNALS
-        ]
+        whose = by or self.by or self.scope.user
+        outcomes = []
+        for decision in searches[-1:] if signal.of == "search" else searches:
+            if counted[decision] < MOST_SIGNALS:
+                with suppress(
+                    UnknownEpisode
+                ):  # what another person of a team searched for, or what was erased meanwhile
+                    outcomes.append(self._memory.reward(decision, value, by=whose, source=signal.source))
         if not outcomes:
-            return OperationOutcome(False, reason=f"there are {MOST_SIGNALS} signals about what was shown already")
+            return OperationOutcome(False, reason="what was shown is another person's, or has enough signals already")
         return next((outcome for outcome in outcomes if outcome.applied), outcomes[-1])
 
     def end(self, outcome: str = "") -> None:

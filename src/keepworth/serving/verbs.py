@@ -788,12 +788,14 @@ def episode_signal(
     command: Annotated[str, Help("The command line that a tool ran.")] = "",
     failed: Annotated[bool | None, Field(description="Whether a tool failed.")] = None,
     output: Annotated[str, Help("What the tool printed.")] = "",
+    by: str | None = None,
 ) -> Any:
     """Take what was seen, such as a test that passed, for the outcome of an episode.
 
     $ keepworth memory episode signal e4f0c1 check-passed
     """
-    return caller.open.episode(id).signal(name, reply=reply, command=command, failed=failed, output=output)
+    seen: dict[str, Any] = {"reply": reply, "command": command, "failed": failed, "output": output}
+    return caller.open.episode(id).signal(name, **seen, by=caller.access.person(by))
 
 
 @verb("POST /episodes/{id}/step_reward", "reward", of="episode.step_reward", writes=True)

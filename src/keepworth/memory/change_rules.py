@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from keepworth.memory.english import read_words
+from keepworth.memory.patterns import read_words
 from keepworth.memory.wording import Value, Wording, cue, stem, stem_list, word_list
 
 MOST_BESIDE = 3

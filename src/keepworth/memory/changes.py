@@ -10,17 +10,16 @@ the newer are each compared with it by some fifty signs (`change_signs`), which 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from importlib.resources import files
 
 from keepworth.memory.change_gates import about_others
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
+from keepworth.memory.patterns import read_file
 from keepworth.memory.switches import switch
-from keepworth.memory.wording import read, word_list
+from keepworth.memory.wording import read
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
@@ -30,7 +29,7 @@ ALIKE = 0.02
 
 @cache
 def _weights() -> tuple[float, float, dict[str, float]]:
-    read_weights = tomllib.loads(files(__package__).joinpath("change_weights.toml").read_text("utf-8"))
+    read_weights = read_file("change_weights")
     return read_weights["least"], read_weights["constant"], read_weights["weights"]
 
 
@@ -44,11 +43,6 @@ def replaced_by(text: str, candidates: Iterable[Item]) -> list[str]:
 def replaces(old: str, new: str) -> bool:
     """Return whether the statement `new` replaces the older one `old`."""
     return score(old, new) > 0.0
-
-
-def change_words() -> frozenset[str]:
-    """Return words of which every statement that tells of a change has one: a quick look at many statements."""
-    return word_list("triggers")
 
 
 def may_replace(old: str, new: str) -> bool:

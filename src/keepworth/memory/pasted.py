@@ -10,11 +10,10 @@ a log that reads like a sentence belongs to the lines around it.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
-from typing import Any
+
+from keepworth.memory.patterns import compile_pattern, read_file
 
 LETTER = (
     r"[^\s!-/:-@\[-`{-~\u00a1-\u00a9\u00ab-\u00b4\u00b6-\u00b9\u00bb-\u00bf\u055e\u0589\u060c\u061b\u061f\u06d4\u0964\u0965"
@@ -33,67 +32,10 @@ _NO_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff\
 _GAP = re.compile(r"(?<=[^\s.!?])(?:\t| {2,})\s*(\S+)")
 """A word behind a wide gap, as in columns."""
 _SENTENCE_END = re.compile(r"[.!?…。！？؟۔।][\"'”’»)\]]*\s*$")
-_SOMEBODY = re.compile(
-    r"\b(?:i|i'm|i've|i'd|i'll|my|we|our|ich|mein(?:e[nrms]?)?|wir|je|j'\w+|mon|mes|nous|mi|mis|yo|io|mio|mia|eu|meu|minha|ik|"
-    r"mijn|jag|min|mitt|jeg|я|мой|моя|мне|у меня|ja|mój|moja|ben|benim|saya|tôi|το|μου|אני)\b",
-    re.IGNORECASE,
-)
 _SHORT = re.compile(r"\s*[a-z]\S*(?:\s+\S+){0,2}\s*(?<![.!?])")
 """Up to three words that begin in lower case and end no sentence."""
 
 
-def _weigh(*pairs: tuple[str, float]) -> tuple[tuple[re.Pattern[str], float], ...]:
-    return tuple((re.compile(pattern), weight) for pattern, weight in pairs)
-
-
-_SIGNS = _weigh(
-    (r"\S(?:\t+| {3,}|\s*\t\s*)\S|\S {2,}\S+.*\S {2,}\S", 1.5),  # columns
-    (r"[\w\])]\(|\)\s*(?:;|\{|=>|->|:$)|\w\[\w*\]|\w::\w|\w->\w", 1.3),  # calls
-    (r"[\w\])\"'] ?(?:[-+*/|&:]?=|=>|:=|->|<-|==|!=|<=|>=|&&|\|\|) ?\S|^\s*[\w.-]+=\S", 1.3),  # assignments
-    (r"</?[A-Za-z!][\w:-]*(?:\s[^<>]*)?/?>|<!--|-->|&[a-z]+;", 2.2),  # tags
-    (r"[\"'][^\"']*[\"']\s*:\s*(?:[\"'\[{\d]|true|false|null|None)", 2.2),  # quoted keys
-    (
-        r"(?:^|[\s\"'(=:])(?:~|\.{0,2})?/[\w.@-]+/|[A-Za-z]:\\|\w+/\w+/\w+\.\w+|\w\.\w+:\d+|\bline \d+\b,? in\b",
-        0.8,
-    ),  # places
-    (r"(?:[;{}\[(|&\\<>=+]|[\])}],?|\):|\s\.\.\.|[\"'],|</?\w+>)\s*$", 1.4),  # what goes on in the next line
-    (r"\b(?:0x[0-9a-fA-F]+|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,})\b|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-", 1.0),  # ids
-    (r"[^\s,;|]+(?:[,;|][^\s,;|]*){2,}", 1.2),  # values with separators and no spaces
-    (r"(?<!\S)(?:[^\s\d]*\d\S*\s+){2}[^\s\d]*\d", 0.6),  # numbers in a row
-)
-"""What sentences seldom have, with what it counts against speech."""
-_BEGINNINGS = _weigh(
-    (
-        r"\s*[\[(]?(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}|[A-Z][a-z]{2} {1,2}\d{1,2}|"
-        r"\d{1,2}/[A-Z][a-z]{2}/\d{4})?[T ,:]{0,2}(?:\d{1,2}:\d{2}:\d{2}|\d{1,2}:\d{2}(?= ?[\]|]))",
-        2.6,
-    ),  # a time
-    (r"\s*[\[(]?\d{4}[-/]\d{2}[-/]\d{2}[T ]\d", 2.6),  # a date and a time
-    (
-        r"\s*(?:\([\w.-]+\)\s*)?(?:[\w.-]+@[\w.-]+[:\s]\S*)?\s*(?:[$%#❯➜]|>>>|\.\.\.|PS [A-Z]:\\.*>|[\w.-]*[=#]>|"
-        r"In \[\d*\]:|Out\[\d*\]:)\s+\S",
-        2.5,
-    ),  # the prompt of a shell
-    (
-        r"\s*(?:\[[^\]]{1,40}\]|<[^>]{1,40}>|[\w.$-]+\[\d+\]:|(?:[A-Z]{4,8}|[A-Z]\d{4})(?::|\s|\]|\s*\|))",
-        1.6,
-    ),  # a label
-    (
-        r"\s*(?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Warning|Fault|Panic|Failure)\b|"
-        r"\s*(?:error|warning|fatal|panic|note|hint|help)(?:\[\w+\])?:",
-        2.2,
-    ),  # an error
-    (r"(?: {2,}|\t)\s*\S", 1.0),  # an indent
-    (r"\s*(?://|/\*|\*/|#!|--\s|<!--|;;|\"\"\"|''')|\s+\*(?:\s|$)|\*$|\s*[.%\\][a-z]+\b", 2.2),  # a comment
-    (r"\s*(?:-\s+)?[a-z][\w.-]*:\s+\S+(?:\s+\S+)?\s*$", 0.9),  # a setting
-    (r"\s*(?:-\s+)?[\"']?[\w.$@/-]+[\"']?\s*:(?:\s|$)", 0.5),  # a key
-    (r"\s*>", 3.5),  # a quotation
-    (r"[@]{2} |diff --|(?:\+\+\+|---) \S", 3.0),
-    (r"\+\S|\+\s{2,}\S|-\S", 1.4),  # a line of a diff
-    (r"\s*[|│┃]", 2.5),  # a row of a table
-    (r"\s*at \S+\(|\s*at \S+ \(", 3.0),  # a step of a trace
-)
-"""How lines of speech seldom begin, with what it counts against speech."""
 SURE = 3.5
 """From this weight of its beginning on, the words of a line are not looked at."""
 TOOL, LIKELY_TOOL = 4.0, 2.5
@@ -151,19 +93,25 @@ def _fence_ends(lines: Sequence[str]) -> dict[int, int]:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("pasted.toml").read_text("utf-8"))
+def _printed() -> frozenset[str]:
+    return frozenset(read_file("pasted")["notes"]["printed"].split())
 
 
 @cache
-def _printed() -> frozenset[str]:
-    return frozenset(_data()["notes"]["printed"].split())
+def _somebody() -> re.Pattern[str]:
+    return compile_pattern(read_file("pasted")["speech"]["somebody"])
+
+
+@cache
+def _weighed(section: str) -> tuple[tuple[re.Pattern[str], float], ...]:
+    """Return the patterns of a section of `pasted.toml`, each with what it counts against speech."""
+    return tuple((re.compile(pattern), weight) for weight, pattern in read_file("pasted")[section].values())
 
 
 @cache
 def _tools(name: str) -> re.Pattern[str]:
     """Return the patterns of `pasted.toml` under one name as one, behind an indent."""
-    listed = _data()[name]
+    listed = read_file("pasted")[name]
     return re.compile(rf"\s*(?:{'|'.join(pattern for patterns in listed.values() for pattern in patterns)})")
 
 
@@ -177,7 +125,7 @@ def score(line: str) -> float:
         return 0.0
     if _tools("lines").match(line):
         return -TOOL
-    begins = sum(weight for pattern, weight in _BEGINNINGS if pattern.match(line))
+    begins = sum(weight for pattern, weight in _weighed("beginnings") if pattern.match(line))
     begins += LIKELY_TOOL if _tools("likely").match(line) else 0.0
     if begins >= SURE:
         return -begins
@@ -186,9 +134,9 @@ def score(line: str) -> float:
     share = (sum(map(len, _LETTERS.findall(text))) + text.count(" ")) / len(text)
     total = min(plain, 6) * 0.35 + min(wide, 12) * 0.25 - 2.2 * odd / len(tokens) - 0.25 * min(odd, 4) - begins
     total += 3.0 * min(0.0, share - 0.85)
-    total += 0.8 if _SOMEBODY.search(text) else 0.0
+    total += 0.8 if _somebody().search(text) else 0.0
     total += 0.6 if plain + wide >= 3 and _SENTENCE_END.search(text) else 0.0
-    total -= sum(weight for pattern, weight in _SIGNS if pattern.search(line))
+    total -= sum(weight for pattern, weight in _weighed("signs") if pattern.search(line))
     return max(-4.0, min(4.0, total))
 
 
@@ -243,7 +191,7 @@ def _inside_output(lines: Sequence[str], scores: Sequence[float]) -> set[int]:
         elif scores[index] <= -TOOL:
             between.update(since)
             since, behind = [], True
-        elif behind and not _SOMEBODY.search(line):
+        elif behind and not _somebody().search(line):
             since.append(index)
     return between
 

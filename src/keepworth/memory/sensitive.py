@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from keepworth.memory.english import Patterns
+from keepworth.memory.patterns import Patterns
 
 SECRETS = ("api_key", "private_key", "password", "card_number")
 PERSONAL = ("email", "phone", "iban")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.memory.english import Patterns
+from keepworth.memory.patterns import Patterns
 
 _WORDS = Patterns("sentences")
 FEWEST_WORDS = 3

@@ -11,14 +11,13 @@ kept. The words are in `speech.toml`; which lines are pasted is decided in `past
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from keepworth.memory.pasted import BULLET, LETTER, speech
+from keepworth.memory.patterns import compile_pattern, read_file
 from keepworth.memory.search.language import classify
 from keepworth.memory.search.terms import SURE, function_words, latin_words
 from keepworth.memory.sentences import sentences
@@ -35,107 +34,17 @@ _CONTROLS = {code: None for code in (*range(9), 11, 12, *range(14, 32), *range(1
 }
 _HALVES = re.compile("[\ud800-\udfff]")
 _ENDS = re.compile(r"(?<=[。！？｡])[\"'”’」』）)]*\s*|(?<=[؟۔।։])\s*|(?<=[.!?…])(?<!\.\.\.)\s+(?=[¿¡])")
-_ORDINAL = re.compile(
-    r"(?:\b\d{1,2}\.|\b(?:kl|ca|nr|no|bzw|usw|evtl|z\.b|d\.h|str|tel|hr|fr|sra|srta|dra|ej|pág|mme|mlle|ul|al|tzn|np|г|ул|д|кв|стр|т|им|"
-    r"inż|mgr|dott|sig|avv|ing|lic|max|min|incl|excl|vol|fig|resp|dept|est|inc|ltd|corp|co)\.)$",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"[\w+(-]*\d")
-_MONTH = re.compile(
-    r"(?:jan|feb|fév|mär|mar|apr|avr|mai|maj|may|mag|giu|jun|jui|jul|lug|aug|ago|aoû|sep|set|okt|oct|ott|out|nov|dez|dec|déc|dic|"
-    r"тра|янв|фев|мар|апр|мая|июн|июл|авг|сен|окт|ноя|дек)",
-    re.IGNORECASE,
-)
 _WORDS = re.compile(rf"{LETTER}+(?:['’ʼ·‑-]{LETTER}+)*")
 _JOINED_SCRIPT = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_SEPARATOR = re.compile(r"\s*[,，、;；–—]\s*|\s+-+\s+|\.{3}\s+|\s+(?=(?:can|could|would) you\b)", re.IGNORECASE)
-_BEFORE_COMMAND = re.compile(r"\s*[,;–—]\s*(?:(?:so|and|then|but)\s+)?", re.IGNORECASE)
 _OPEN_QUOTE = re.compile(r"""(?:^|[\s(:])["'“‘][^"'”’]{0,200}[!?]$""")
 _CLOSES_QUOTE = re.compile(r"""[^"'”’“‘]{1,200}["'”’](?!\w)""")
-_BEHIND_COMMAND = re.compile(
-    r"(?:\s*[,;–—]\s*(?:(?:because|since|as)\s+)?|\s+(?:because|since)\s+)"
-    r"(?=(?:(?:i'm|i've|we're|we've|he's|she's|they're)\s|(?:i|we|he|she|they) (?:only |now |still |also |never |always )?\w+|"
-    r"(?:my|our) (?:\w+ ){1,3}(?:is|are|was|were|has|have|had|will|does|likes?|wants?|\w{2,}ed|\w{3,}s)\b))",
-    re.IGNORECASE,
-)
-"""Where a clause with a subject and a verb of its own begins behind a command."""
-_OF_THE_TASK = re.compile(
-    r"(?:i|we)(?:'m|'ve|'re| am| are)? (?:just |really |only |still )?(?:want|need|think|guess|believe|hope|get|got|keep|see|"
-    r"can|can't|cannot|could|would|should|don't|do|didn't|will|might|must|have to|stuck|lost|confused|not sure|getting|trying|"
-    r"asked|said|told|meant|wanted|forgot|am|was)\b|(?:he|she|they) (?:said|asked)\b",
-    re.IGNORECASE,
-)
-"""What such a clause says of the task at hand, and not of the speaker."""
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _QUOTED = re.compile("""[`"“„«][^`"”“»]*[`"”“»]""")
-_NUMBERED = re.compile(r"(?:\s+\w+){0,2}\s+[A-Z]{0,3}\d[\d -]{2,}[.]?")
-"""What stands behind a noun that names a number: "Visa card 4471"."""
-_OF_A_NUMBER = re.compile(
-    r"(?:numbers?|no|nr|id|code|ref|reference|date|total|price|size)\b[.:#]*\s*\S*\d", re.IGNORECASE
-)
-"""What stands behind a noun, such as "order", whose number follows, and not behind the verb."""
-_VERB_LAST = re.compile(
-    r"(?P<subject>(?:[Ii]ch|[Ww]ir|[Ee]r|[Ss]ie|[Ee]s|[Mm]an|[Uu]nsere?|[Mm]eine?|[Dd]er|[Dd]ie|[Dd]as)"
-    r"(?: [A-ZÄÖÜ][\wäöüß-]+)?) "
-    r"(?P<rest>[^,;:.!?]+) (?P<verb>[a-zäöüß]+(?:e|st|t|en|n|in|ist|sind|bin|hat|war|kann|muss|soll|will|darf|mag))"
-)
-"""A German clause with a subject of one or two words whose verb stands last."""
-_DIVIDED = re.compile(
-    r"(?:ab|an|auf|aus|bei|durch|ein|fest|her|hin|los|mit|nach|statt|teil|um|vor|weg|weiter|zu|zurück)[a-zäöüß]{3,}"
-)
-"""A verb that may have a part which stands last in a sentence: "anrufe"."""
-_NUMBERED_DOES = re.compile(
-    r"\d+ (?:still |now |always |never |only )?(?:pass|fail|work|run|crash|hang|leak|break|compile|flake)(?:e?s)\b"
-)
-"""What a numbered thing does: "Test 3 passes"."""
 _NAME = re.compile(r"(?:(?:[A-Z]\w*|\d+)\s+)?")
-_GIVEN = re.compile(
-    r"(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+"
-    r"(?=(?:i|i'm|we|we're|my|our|he|she|they)\b)",
-    re.IGNORECASE,
-)
-_GREETS = re.compile(
-    r"(?:hi|hello|hey|howdy|hiya|yo|morning|dear|thanks|thank you|hallo|hola|ciao|salut|bonjour|olá|oi|hej|hei|ok|okay)\b",
-    re.IGNORECASE,
-)
-_REFUSES = re.compile(
-    r"(?:no|nope|nah|not|nein|non|nee|nie|nej|нет|ні|yes|yep|yeah|ja|oui|sí|si|sim|да|так|не|não)\b", re.IGNORECASE
-)
-_ORDERS = re.compile(
-    r"(?:the|it|them|your|(?:me|us) (?:through|an?|the|some|how|what|why|where|about|with)|"
-    r"(?:back|up|down|out|off) (?:the|it|to)|"
-    r"(?:this|that|these|those)(?! (?:morning|afternoon|evening|night|week|month|year|time|spring|summer|autumn|fall|winter|"
-    r"\w+day)))\b",
-    re.IGNORECASE,
-)
-"""What follows the verb of a command."""
-_FOR_ONCE = re.compile(
-    r"^(?!.*\b(?:always|never|from \w+ on)\b).*"
-    r"\b(?:in|on|for|with) this (?:file|function|one|line|test|answer|message|branch|pr|case|time)[.!]*$",
-    re.IGNORECASE,
-)
-"""A command for one thing alone is no wish for the future: "stop adding comments in this file"."""
-_ONCE_MORE = re.compile(r"(?:ok )?(?:now|and|then|but) (?:in|with|for|as|without|using)(?: \S+){1,4}", re.IGNORECASE)
-"""A command that leans on the one before: "now in Rust"."""
-_REACTION = re.compile(
-    r"(?:(?:that|this|it)(?:'s|’s| is| was| looks| sounds| seems)|you(?:'re|’re| are)) (?:\w+ ){0,2}\w+[.!]*",
-    re.IGNORECASE,
-)
 _WITHOUT_WORDS = re.compile("[\u200d\u2190-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff]+")
 """Emojis and arrows."""
 _PARTS = re.compile(r"\s*[,，、;；]\s*|\s+[-–—]+\s+|\s*\.{3}\s*|\s*…\s*")
-_THANKS = re.compile(
-    r"[,.! ]+(?:please|pls|plz|thanks?(?: you)?(?: so much| a lot)?|thx|ty|cheers|bitte|danke|merci|s'il (?:te|vous) plaît|"
-    r"por favor|gracias|per favore|grazie|obrigad[oa]|graag|bedankt|alsjeblieft|"
-    r"tack|tak|takk|proszę|dzięki|prosím|díky|пожалуйста|спасибо|"
-    r"будь ласка|дякую|lütfen|kiitos)[.! ]*$",
-    re.IGNORECASE,
-)
-_PLEASE = re.compile(
-    r"\b(?:please|pls|bitte|s'il (?:te|vous) plaît|por favor|per favore|graag|alsjeblieft|tack|proszę|prosím|пожалуйста|"
-    r"будь ласка|lütfen|kiitos|kérlek|te rog|παρακαλώ)[.!]*$",
-    re.IGNORECASE,
-)
 MOST_OF_A_COMMENT = 120
 """The most characters of a sentence that only comments on the task at hand."""
 SPEAKS = 0.5
@@ -223,7 +132,9 @@ def answers(text: str, question: str) -> str:
     if not plain or is_question(plain) or (is_command(plain) and not is_courtesy(plain)):
         return ""
     offers = _patterns("offers").search(question) is not None
-    if (is_courtesy(plain) and (offers or not _REFUSES.match(plain))) or (offers and _is_of_the_task(plain)):
+    if (is_courtesy(plain) and (offers or not _patterns("refuses").match(plain))) or (
+        offers and _is_of_the_task(plain)
+    ):
         return ""
     return f"{question} {plain}"
 
@@ -240,7 +151,7 @@ def is_courtesy(text: str) -> bool:
     if not words:
         return True
     if len(words) <= 10:
-        core, fillers = _words("courtesy", "core"), _words("courtesy", "beside")
+        core, fillers = _words("core"), _words("beside")
         unknown = [word for word in words if word not in core and word not in fillers]
         if any(word in core for word in words) and (
             not unknown
@@ -248,7 +159,7 @@ def is_courtesy(text: str) -> bool:
                 len(unknown) == 1
                 and len(words) <= 3
                 and words[-1] == unknown[0]
-                and _GREETS.match(text.strip())
+                and _patterns("greets").match(text.strip())
                 and unknown[0].isalpha()
             )
         ):
@@ -279,7 +190,7 @@ def _comments(text: str) -> bool:
         return False
     if _has_only_words_of_the_task(text):
         return True
-    plain = _THANKS.sub("", _WITHOUT_WORDS.sub(" ", text).strip().replace("’", "'"))
+    plain = _patterns("thanks").sub("", _WITHOUT_WORDS.sub(" ", text).strip().replace("’", "'"))
     return any(_patterns("comments").fullmatch(form.strip(".!… ")) is not None for form in (plain, _polite(plain)))
 
 
@@ -295,9 +206,9 @@ def is_command(text: str) -> bool:
     """Return whether a text tells an agent to do something now. A wish for the future ("Always run the tests first") is none."""
     whole = text.strip().replace("’", "'")
     plain = _polite(whole)
-    if not plain.strip(" .!,") or _ONCE_MORE.fullmatch(whole):
+    if not plain.strip(" .!,") or _patterns("once_more").fullmatch(whole):
         return True
-    if _patterns("standing").search(whole) and not _FOR_ONCE.search(whole):
+    if _patterns("standing").search(whole) and not _patterns("for_once").search(whole):
         return False
     if (
         _patterns("also").match(plain)
@@ -310,18 +221,18 @@ def is_command(text: str) -> bool:
     verb = verb.lower().rstrip(".!,:")
     object = _patterns("object").match(rest.lstrip()) is not None
     states = _patterns("finite").search(" ".join(rest.split()[:6])) is not None
-    if verb in _words("command", "clear"):
+    if verb in _words("clear"):
         return object or not states
-    if verb in _words("command", "nouns"):
+    if verb in _words("nouns"):
         if states and (rest[:1].isdigit() or rest[:1].isupper()):
             return False
-        if _OF_A_NUMBER.match(rest) or _NUMBERED_DOES.match(rest):
+        if _patterns("of_a_number").match(rest) or _patterns("numbered_does").match(rest):
             return False
         short = len(rest.split()) <= 2 and rest.islower() and not states and rest.isascii()
         return (object or short) and not re.match(r"call (?:me|us|it|him|her|them)\b", plain, re.IGNORECASE)
-    if _ORDERS.match(rest) and verb.isascii() and verb.isalpha() and not states:
-        return verb not in _words("command", "no_order") and not verb.endswith(("ing", "ed", "s", "ly"))
-    return _PLEASE.search(plain) is not None and len(plain.split()) <= 3
+    if _patterns("orders").match(rest) and verb.isascii() and verb.isalpha() and not states:
+        return verb not in _words("no_order") and not verb.endswith(("ing", "ed", "s", "ly"))
+    return _patterns("please").search(plain) is not None and len(plain.split()) <= 3
 
 
 def _begins_command(plain: str) -> bool:
@@ -342,19 +253,14 @@ def _may_be_of(plain: str, end: int, tags: Sequence[str]) -> bool:
     if not _LATIN.match(plain):
         return True
     rest = _QUOTED.sub(" ", plain[end:])
-    near = {
-        other
-        for group in _data()["command"]["near"]["groups"]
-        if set(tags) & set(group.split())
-        for other in group.split()
-    }
+    near = {other for group in _listed()["near"]["groups"] if set(tags) & set(group.split()) for other in group.split()}
     near |= set(tags)
     counts = function_words(latin_words(rest))
     of_it = max((count for tag, count in counts.items() if tag in near), default=0.0)
     others = max((count for tag, count in counts.items() if tag not in near), default=0.0)
     if abs(of_it - others) >= SPEAKS:
         return of_it > others
-    if _patterns("finite").match(_NAME.sub("", rest.lstrip(), count=1)) or _NUMBERED.fullmatch(rest):
+    if _patterns("finite").match(_NAME.sub("", rest.lstrip(), count=1)) or _patterns("numbered").fullmatch(rest):
         return False
     return all(language in near or probability < SURE for language, probability in classify([plain, rest.strip(" .!")]))
 
@@ -461,8 +367,8 @@ def _sentences(text: str) -> list[str]:
     for piece in _ENDS.split(text):
         for part in sentences(piece or ""):
             before = parts[-1] if parts else ""
-            glued = _ORDINAL.search(before[-12:]) is not None and (
-                part[0].islower() or _NUMBER.match(part) is not None or _MONTH.match(part) is not None
+            glued = _patterns("ordinal").search(before[-12:]) is not None and (
+                part[0].islower() or _NUMBER.match(part) is not None or _patterns("month").match(part) is not None
             )
             quoted = _CLOSES_QUOTE.match(part) is not None and _OPEN_QUOTE.search(before[-200:]) is not None
             if glued or quoted or (before and not _WORDS.search(part)):
@@ -477,10 +383,10 @@ def _has_only_words_of_the_task(text: str) -> bool:
     words = [word.lower().replace("’", "'") for word in _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))]
     if not 0 < len(words) <= 12 or ":" in text:
         return False
-    beyond = _words("task", "beyond")
+    beyond = _words("beyond")
     if any(word.split("'")[0] in beyond for word in words):
         return False
-    task_words = _words("courtesy", "core") | _words("courtesy", "beside") | _words("task", "words")
+    task_words = _words("core") | _words("beside") | _words("words")
     return all(word in task_words or _is_function_word(word) for word in words)
 
 
@@ -495,7 +401,7 @@ def _is_function_word(word: str) -> bool:
 def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> StatedSentence | None:
     """Return the statement in a sentence, or None. What `answers` a question may say what else would be of the task at hand."""
     text = _without_greeting(sentence.strip())
-    if text != sentence.strip() and _REACTION.fullmatch(text):
+    if text != sentence.strip() and _patterns("reaction").fullmatch(text):
         return None
     if not of_agent and (wanted := _asked_to_keep(text)):
         return StatedSentence(wanted, asked_to_keep=True)
@@ -518,7 +424,7 @@ def _without_greeting(text: str) -> str:
     while (
         match is not None
         and is_courtesy(match[0])
-        and not _REFUSES.match(text)
+        and not _patterns("refuses").match(text)
         and len(_WORDS.findall(text[match.end() :])) >= 2
     ):
         text = text[match.end() :]
@@ -535,7 +441,7 @@ def _asked_to_keep(text: str) -> str:
         if match is None:
             continue
         rest = text[match.end() :]
-        that = _that().match(rest.lstrip())
+        that = _patterns("that").match(rest.lstrip())
         if that is None and re.match(r"\s*\w", rest) and rest[:1].strip():
             continue  # the match ends inside a word
         content = rest.lstrip()[that.end() if that else 0 :].strip()
@@ -545,14 +451,14 @@ def _asked_to_keep(text: str) -> str:
             ):
                 continue
             content = content.rstrip("?").rstrip()
-        if re.fullmatch(_data()["remember"]["bare"], content, re.IGNORECASE) or len(_WORDS.findall(content)) < 1:
+        if _patterns("bare").fullmatch(content) or len(_WORDS.findall(content)) < 1:
             return ""
         if that is not None and (sentence := _with_the_verb_second(content, that[0])):
             return sentence
         alone = that is not None and (name == "english" or that[0].lower().strip(":：,，–— -") not in _MOVES_THE_VERB)
         clause = name == "english" and _patterns("states").match(content) is not None
         return _as_sentence(content) if alone or clause else text
-    prefix = re.match(rf"(?:{_joined_up('remember', 'prefixes')})\s*(?:that\b|[,:–—-])\s*", plain, re.IGNORECASE)
+    prefix = re.match(rf"(?:{_joined_up('prefixes')})\s*(?:that\b|[,:–—-])\s*", plain, re.IGNORECASE)
     if (
         prefix is not None
         and re.match(r"(?:by the way|btw|context|background|note|important)", plain, re.IGNORECASE) is None
@@ -577,8 +483,8 @@ def _with_the_verb_second(clause: str, that: str) -> str:
     several clauses, its subject is not known, or its verb may have to be divided."""
     if not that.lower().strip(" :,–—-").startswith(("dass", "daß")):
         return ""
-    match = _VERB_LAST.fullmatch(clause.strip(" .!"))
-    if match is None or _DIVIDED.match(match["verb"]):
+    match = _patterns("verb_last").fullmatch(clause.strip(" .!"))
+    if match is None or _patterns("divided").match(match["verb"]):
         return ""
     return _as_sentence(f"{match['subject']} {match['verb']} {match['rest']}")
 
@@ -591,15 +497,15 @@ def _asks_to_keep_what_follows(sentence: str) -> bool:
         if match is not None:
             rest = plain[match.end() :].strip()
             few = name == "others" and len(_WORDS.findall(rest)) <= 3
-            return few or re.fullmatch(_data()["remember"]["bare"], rest, re.IGNORECASE) is not None
+            return few or _patterns("bare").fullmatch(rest) is not None
     return _patterns("others_after").search(plain) is not None
 
 
 def _before_question(text: str) -> str:
     """Return the words before a question that are a statement: "I'm vegan" of "I'm vegan, what can I cook?"; "" for none."""
-    for separator in _SEPARATOR.finditer(text):
+    for separator in _patterns("separator").finditer(text):
         tail = text[separator.end() :]
-        head = _GIVEN.sub("", text[: separator.start()].strip(), count=1)
+        head = _patterns("given").sub("", text[: separator.start()].strip(), count=1)
         asks = (
             is_question(tail.rstrip("?？؟;。 "))
             or _patterns("also").match(_polite(tail)) is not None
@@ -614,14 +520,14 @@ def _before_question(text: str) -> str:
             or is_courtesy(head)
         ):
             continue
-        if asks or (_first_word(head) in _words("statement", "of_the_speaker") and _patterns("mark").search(text)):
+        if asks or (_first_word(head) in _words("of_the_speaker") and _patterns("mark").search(text)):
             return _as_sentence(head)
     return ""
 
 
 def _commands_at_end(text: str) -> bool:
     """Return whether a sentence is a command behind words that say where or when: "In ci.yml, fix the build"."""
-    cut = _BEFORE_COMMAND.search(text)
+    cut = _patterns("before_command").search(text)
     if cut is None or _patterns("standing").search(text):
         return False
     head, tail = text[: cut.start()], text[cut.end() :]
@@ -632,16 +538,20 @@ def _commands_at_end(text: str) -> bool:
 
 def _behind_command(text: str) -> str:
     """Return the clause behind a command that is a statement: "I'm vegan" of "Book a table; I'm vegan."; "" for none."""
-    for cut in _BEHIND_COMMAND.finditer(text[:LONGEST].replace("’", "'")):
+    for cut in _patterns("behind_command").finditer(text[:LONGEST].replace("’", "'")):
         clause = text[cut.end() :]
         plain = clause.replace("’", "'")
-        if len(_WORDS.findall(clause)) >= 2 and not _OF_THE_TASK.match(plain) and not _states_nothing(clause):
+        if (
+            len(_WORDS.findall(clause)) >= 2
+            and not _patterns("of_the_task").match(plain)
+            and not _states_nothing(clause)
+        ):
             return _as_sentence(clause)
     return ""
 
 
 def _leans_back(text: str) -> bool:
-    return _first_word(text) in _words("statement", "leans_back")
+    return _first_word(text) in _words("leans_back")
 
 
 def _first_word(text: str) -> str:
@@ -667,72 +577,55 @@ def _as_sentence(text: str) -> str:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("speech.toml").read_text("utf-8"))
+def _listed() -> dict[str, Any]:
+    """Return what `speech.toml` lists, by name, in whatever section."""
+    return {
+        name: value
+        for section in read_file("speech").values()
+        if isinstance(section, dict)
+        for name, value in section.items()
+    }
 
 
 @cache
-def _words(section: str, name: str) -> frozenset[str]:
-    return frozenset(_data()[section][name].lower().split())
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_listed()[name].lower().split())
 
 
-_SECTION = {name: section for section, names in {
-    "courtesy": ("whole",),
-    "task": ("comments",),
-    "question": ("mark", "ends", "heads", "leans", "states", "offers"),
-    "command": ("object", "finite", "polite", "also", "standing", "finishes"),
-    "remember": ("english", "others", "after", "others_after"),
-}.items() for name in names}  # fmt: skip
-
-
-def _joined_up(section: str, name: str) -> str:
-    given = _data()[section][name]
-    text = given if isinstance(given, str) else "|".join(given)
-    return _fill(text)
-
-
-def _fill(pattern: str) -> str:
-    """Return a pattern with the patterns that it names."""
-    for name, section in (("romance", "command"), ("work", "task"), ("reply", "task")):
-        pattern = pattern.replace(f"%{name}%", _data()[section][name])
-    return pattern
-
-
-@cache
-def _wishes() -> re.Pattern[str]:
-    """Return how languages other than English wish for something that an agent makes."""
-    wishes = _data()["command"]["wishes"].values()
-    return re.compile(
-        "|".join(rf"(?:{verb})\s*(?:{things})\b|(?:{know})" for verb, things, know in wishes), re.IGNORECASE
-    )
+def _joined_up(name: str) -> str:
+    """Return the patterns of one name as alternatives."""
+    listed = _listed()[name]
+    return listed if isinstance(listed, str) else "|".join(listed)
 
 
 @cache
 def _patterns(name: str) -> re.Pattern[str]:
     """Return the patterns of one name as one."""
-    return re.compile(f"(?:{_joined_up(_SECTION[name], name)})", re.IGNORECASE)
+    exact = name in read_file("speech")["exact"]
+    return compile_pattern(f"(?:{_joined_up(name)})", exact=exact, parts=_listed())
+
+
+@cache
+def _wishes() -> re.Pattern[str]:
+    """Return how languages other than English wish for something that an agent makes."""
+    wishes = _listed()["wishes"].values()
+    return compile_pattern("|".join(rf"(?:{verb})\s*(?:{things})\b|(?:{know})" for verb, things, know in wishes))
 
 
 @cache
 def _begins() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
     """Return the tags of each language, or of some that share commands, with what its commands begin with."""
-    command = _data()["command"]
     return tuple(
-        (tuple(tags.split()), re.compile(_fill("|".join(patterns)), re.IGNORECASE))
-        for tags, patterns in command["begins"].items()
+        (tuple(tags.split()), compile_pattern("|".join(patterns), parts=_listed()))
+        for tags, patterns in _listed()["begins"].items()
     )
 
 
 @cache
 def _subject(tag: str) -> re.Pattern[str]:
-    return re.compile(rf"\s+{_data()['command']['subject'].get(tag, '(?!)')}\b", re.IGNORECASE)
+    return compile_pattern(rf"\s+{_listed()['subject'].get(tag, '(?!)')}\b")
 
 
 @cache
 def _joined() -> re.Pattern[str]:
-    return re.compile(f"(?:{_joined_up('courtesy', 'joined')})+")
-
-
-@cache
-def _that() -> re.Pattern[str]:
-    return re.compile(_data()["remember"]["that"], re.IGNORECASE)
+    return compile_pattern(f"(?:{_joined_up('joined')})+", exact=True)

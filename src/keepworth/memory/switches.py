@@ -11,13 +11,11 @@ switch that only has the words of one.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Any
 
+from keepworth.memory.patterns import read_file
 from keepworth.memory.wording import read, word_list
 
 LONGEST = 160
@@ -44,16 +42,11 @@ class StatedUse:
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("switches.toml").read_text("utf-8"))
-
-
-@cache
 def _kinds() -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
     """Return the kinds of each thing by its name, and the words for the purpose of each kind."""
     kinds: dict[str, frozenset[str]] = {}
     purposes: dict[str, frozenset[str]] = {}
-    for kind, listed in _data()["kinds"].items():
+    for kind, listed in read_file("switches")["kinds"].items():
         things, _, purpose = " ".join(listed.split()).partition(" for ")
         purposes[kind] = frozenset(purpose.split())
         for thing in things.split(" / "):
@@ -64,7 +57,7 @@ def _kinds() -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
 @cache
 def _patterns(what: str) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of all languages for "uses" or "switched"."""
-    data, patterns = _data(), []
+    data, patterns = read_file("switches"), []
     for language in _LANGUAGES:
         who = {name: rf"(?P<{name}>{data[name].get(language, '(?!)')})" for name in ("me", "us")}
         who["them"] = rf"(?P<them>{data[language]['them']})"
@@ -124,7 +117,7 @@ def _read(text: str, what: str) -> tuple[StatedUse, ...]:
 
 @cache
 def _around(what: str) -> re.Pattern[str]:
-    words = "|".join(_data()["around"][what])
+    words = "|".join(read_file("switches")["around"][what])
     return re.compile(rf"(?<!\w)(?:{words})(?!\w)" if what == "when" else words, re.IGNORECASE)
 
 
@@ -151,7 +144,7 @@ def _divide(words: list[str]) -> tuple[str, str]:
 
 def _name(thing: str) -> str:
     """Return the name of a thing without articles, a version, and words for what it is."""
-    around, words = _data()["around"], thing.lower().replace("l'", "").split()
+    around, words = read_file("switches")["around"], thing.lower().replace("l'", "").split()
     before, behind = around["before"].split(), around["behind"].split()
     while len(words) > 1 and words[0] in before:
         words = words[1:]

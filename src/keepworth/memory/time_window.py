@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from keepworth.memory.english import Patterns, read_numbers
+from keepworth.memory.patterns import Patterns, read_numbers
 
 DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)

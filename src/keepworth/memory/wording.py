@@ -6,13 +6,13 @@ The words and patterns are in `changes.toml`: English, German, French and Spanis
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from importlib.resources import files
 from itertools import takewhile
 from typing import Any
+
+from keepworth.memory.patterns import read_file
 
 MOST_READ = 4_000
 """The most characters of a text that are read for what it tells: the time that this takes grows with the square of them."""
@@ -31,9 +31,8 @@ _DAY_OF_MONTH = re.compile(r"\d{1,2}(?:st|nd|rd|th|\.)?")
 _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 
 
-@cache
 def data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("changes.toml").read_text("utf-8"))
+    return read_file("changes")
 
 
 @cache

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from keepworth.memory.changes import change_words, replaces
+from keepworth.memory.changes import replaces
 from keepworth.memory.item import Item
 from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
 from keepworth.memory.switches import tells_switch
-from keepworth.memory.wording import read
+from keepworth.memory.wording import cue, read, word_list
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
@@ -24,48 +24,9 @@ SAME = 2
 and "red car" is not about what "blue car" is about."""
 LONGEST, LONGEST_VALUE = 300, 6
 """Largest number of characters of a text that is compared, and of words in which two texts may differ."""
-PAST = frozenset(
-    {"first", "old", "older", "oldest", "earlier", "earliest", "previous", "previously", "before", "former", "formerly"}
-    | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
-)
-"""Words that make a question one about the past."""
-AGE = frozenset({"old", "older", "oldest", "first"})
-"""Those of them that do not, if the question also says "now"."""
-_NOW = re.compile(
-    r"\bhow old\b|\byears? old\b|\bfirst name\b|\b(?:is|are|be) used\b|\bonce (?:a|an|per|every)\b"
-    r"|\bbefore (?:bed|breakfast|lunch|dinner|work|sleep|meals?)\b",
-    re.IGNORECASE,
-)
-"""Phrases in which such words do not ask about the past."""
-_QUESTION = re.compile(
-    r"\?\s*$|\b(?:ask|wonder)(?:s|ed|ing)?\b(?: \w+){0,3}? (?:what|which|who|whose|whom|where|when|why|how|if|whether)\b",
-    re.IGNORECASE,
-)
-"""A question, or the report of one: it states nothing that another text could contradict."""
 _YEAR = re.compile(r"(?:19|20)\d\d")
-BESIDE = frozenset(
-    words(
-        "a an the am is are m s re new now current currently actually still already just also today nowadays these days "
-        "anymore any more"
-    )
-)
-"""Words that may be added or left out without changing what a text states."""
-NEGATIONS = frozenset(
-    words(
-        "not never no cannot nicht nie kein keine keinen keinem ikke aldri inte aldrig niet geen nooit pas jamais non nunca"
-    )
-)
-"""Words that turn what a text states into its opposite."""
 _CONTRACTED = frozenset(words("don doesn isn aren can"))
 """These make a negation with the word "t", as in "don't"."""
-_WITH_NEGATIONS = BESIDE.union(words("do does can longer mehr lenger langer meer plus ne")) - set(words("just"))
-"""Words that accompany negations and change nothing by themselves."""
-_CLAUSES = frozenset(words("if when while unless whether who which that whose with wenn falls dass si que"))
-"""A negation behind one of these is part of a condition or of what somebody says."""
-PLACING = frozenset(words("in on at to for with by from of about into near under over until since as"))
-"""Values after different ones of these words may both be true: "I study biology", "I study at home"."""
-ASKING = BESIDE.union(words("much many kind sort type hvor hva hvem wo was wer wann où quand quel dónde qué cuándo"))
-"""Words of a question that do not say what it asks for."""
 
 
 def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[Hit]:
@@ -80,7 +41,7 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []
     for index, hit in enumerate(hits):
-        if _QUESTION.search(hit.item.text):
+        if cue("asks").search(hit.item.text):
             continue
         for group in groups:
             first = hits[group[0]]
@@ -115,8 +76,9 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
 
 
 @cache
-def _change_stems() -> frozenset[str]:
-    return frozenset(stem for word in change_words() for stem in words(word))
+def _stems(*names: str) -> frozenset[str]:
+    """Return the stems of lists of words."""
+    return frozenset(stem for name in names for word in word_list(name) for stem in words(word))
 
 
 def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequence[list[str]]) -> None:
@@ -124,9 +86,9 @@ def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequen
     group_of = {index: group for group in groups for index in group}
     for index, new in enumerate(hits):
         switched = tells_switch(new.item.text)
-        if index not in group_of or (not switched and _change_stems().isdisjoint(words_of[index])):
+        if index not in group_of or (not switched and _stems("triggers").isdisjoint(words_of[index])):
             continue
-        about = {*words_of[index]} - BESIDE
+        about = {*words_of[index]} - _stems("beside")
         for other, old in enumerate(hits):
             mine, theirs = group_of[index], group_of.get(other)
             if (
@@ -144,9 +106,9 @@ def _join_changes(groups: list[list[int]], hits: Sequence[Hit], words_of: Sequen
 
 def about_the_past(question: str) -> bool:
     """Return whether an English question asks for something in the past, and not for how it is now."""
-    asked = latin_words(_NOW.sub(" ", question))
-    past = PAST.intersection(asked)
-    return bool(past - AGE if "now" in asked else past)
+    asked = latin_words(cue("about now").sub(" ", question))
+    past = word_list("about the past").intersection(asked)
+    return bool(past - word_list("about an age") if "now" in asked else past)
 
 
 def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | None:
@@ -157,7 +119,7 @@ def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | N
     (stated, negation), (also, another) = map(_without_negation, (one, other))
     if stated == also and negation != another:
         return negation, another
-    one, other = ([word for word in words if word not in BESIDE] for words in (one, other))
+    one, other = ([word for word in words if word not in _stems("beside")] for words in (one, other))
     shorter = min(len(one), len(other))
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)
@@ -169,11 +131,11 @@ def _without_negation(listed: list[str]) -> tuple[list[str], list[str]]:
     """Return the words of a text without its negation, and ["not"] if it has one that negates the whole of it."""
     stated, negation = list[str](), list[str]()
     for word, before in zip(listed, ["", *listed], strict=False):
-        if word in NEGATIONS or (word == "t" and before in _CONTRACTED):
-            if not _CLAUSES.isdisjoint(stated):
+        if word in _stems("negations") or (word == "t" and before in _CONTRACTED):
+            if not _stems("clauses").isdisjoint(stated):
                 return listed, []
             negation = ["not"]
-        elif word not in _WITH_NEGATIONS and word not in _CONTRACTED:
+        elif word == "just" or word not in _stems("beside", "with negations") | _CONTRACTED:
             stated.append(word)
     return stated, negation
 
@@ -181,7 +143,7 @@ def _without_negation(listed: list[str]) -> tuple[list[str], list[str]]:
 def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:
     """Return whether a question may mean the value of one of two contradicting texts. None means that it names one of the values,
     or asks for something that neither text is about."""
-    light = ASKING.union(term for term, weight in asked.weights.items() if weight < 1.0)
+    light = _stems("beside", "asking").union(term for term, weight in asked.weights.items() if weight < 1.0)
     wanted = [group for group in asked.groups if light.isdisjoint(group)]
     listed, languages = terms_and_languages(one)
     first, second = set(listed), set(terms(other, only_latin(languages)))
@@ -191,7 +153,9 @@ def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], ask
         not either.isdisjoint(group) or any(map(_YEAR.fullmatch, group)) for group in lacking
     ):
         return None
-    return bool(lacking) or PLACING.intersection(values[0][:1]) != PLACING.intersection(values[1][:1])
+    return bool(lacking) or _stems("placing").intersection(values[0][:1]) != _stems("placing").intersection(
+        values[1][:1]
+    )
 
 
 def _same_person(one: Item, other: Item) -> bool:

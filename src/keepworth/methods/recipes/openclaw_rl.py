@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from keepworth.base.text import as_text
-from keepworth.memory.english import Patterns
+from keepworth.memory.patterns import Patterns
 from keepworth.methods.recipes._users import HABIT, USERS, Split, Talk, questions
 from keepworth.records.episode import Episode, Group, Observation, RewardTerm, Shown, Task
 from keepworth.records.model import Reads, Tokens

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 
-from keepworth.memory.english import Patterns, compile_pattern, read_english, read_numbers, read_patterns, read_words
+from keepworth.memory.patterns import Patterns, compile_pattern, read_english, read_numbers, read_patterns, read_words
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
 
 USER = "user"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from keepworth.memory.english import read_english, read_words
+from keepworth.memory.patterns import read_english, read_words
 from keepworth.methods.writers._claims import USER, Claim, stems
 
 

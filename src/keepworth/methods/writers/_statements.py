@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from keepworth.memory.english import Patterns, read_words
+from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.methods.writers._claims import USER, Claim, parsed_claim, put_forward
 

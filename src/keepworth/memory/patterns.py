@@ -1,9 +1,10 @@
-"""The English patterns and words of `english.toml`, which rules use. Patterns are compiled when they are first used."""
+"""Words and patterns that rules read from the .toml files beside them. A pattern is compiled when it is first used."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,7 @@ _PART = re.compile(r"%(\w+)%")
 
 
 class Patterns:
-    """The patterns of one section of the file, each an attribute."""
+    """The patterns of one section of `english.toml`, each an attribute."""
 
     def __init__(self, section: str) -> None:
         self._section = section
@@ -25,16 +26,29 @@ class Patterns:
 
 
 @cache
+def read_file(name: str) -> dict[str, Any]:
+    """Read a whole file, given its name without the ending."""
+    return tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text("utf-8"))
+
+
 def read_english() -> dict[str, Any]:
-    """Read the whole file."""
-    return tomllib.loads(files(__package__).joinpath("english.toml").read_text("utf-8"))
+    """Read the whole of `english.toml`."""
+    return read_file("english")
 
 
-def compile_pattern(pattern: str | list[str], *, exact: bool = False) -> re.Pattern[str]:
-    """Compile a pattern, given whole or in pieces, with each %name% in it replaced by that part. With `exact`, case matters."""
-    text = "".join(pattern)
+def compile_pattern(
+    pattern: str | list[str], *, exact: bool = False, parts: Mapping[str, str | list[str]] | None = None
+) -> re.Pattern[str]:
+    """Compile a pattern.
+
+    Args:
+        pattern: The pattern, whole or in pieces. Each %name% in it stands for a part.
+        exact: Whether case matters.
+        parts: The parts by name; those of `english.toml` if not given.
+    """
+    text, named = "".join(pattern), read_english()["parts"] if parts is None else parts
     while _PART.search(text):
-        text = _PART.sub(lambda part: "".join(read_english()["parts"][part[1]]), text)
+        text = _PART.sub(lambda part: "".join(named[part[1]]), text)
     return re.compile(text, re.NOFLAG if exact else re.IGNORECASE)
 
 

@@ -60,20 +60,46 @@ HOSTS: dict[str, Events] = {
         ),
         "ends": ("AfterAgent", {}),
     },
+    "opencode": {
+        "prompt": ("chat.message", {"output": {"message": {"id": "msg_1", "role": "user"}}}),
+        "passed": ("tool.execute.after", {"output": {"title": "t", "output": "done\n", "metadata": {"exit": 0}}}),
+        "failed": ("tool.execute.after", {"output": {"title": "t", "output": "no rule\n", "metadata": {"exit": 2}}}),
+        "ends": ("session.idle", {"properties": {"sessionID": "s"}}),
+    },
 }
+
+
+def event_json(host: str, what: str, prompt: str = "", tool_input: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a host sends at an event.
+
+    Args:
+        host: A name of HOSTS.
+        what: Which of its events.
+        prompt: The words of the user, for a prompt.
+        tool_input: The arguments of a tool that ended.
+    """
+    name, usual = HOSTS[host][what]
+    if host != "opencode":
+        words = {"prompt": prompt} if what == "prompt" else {}
+        call = {"tool_input": tool_input, "tool_use_id": "u"} if tool_input else {}
+        return {"hook_event_name": name, **usual, **words, **call}
+    call = {"tool": "bash", "sessionID": "s", "callID": "c", "args": tool_input}
+    fields = {**usual, "input": call} if tool_input else dict(usual)
+    if what == "prompt":
+        fields["output"] = {**usual["output"], "parts": [{"id": "prt_1", "type": "text", "text": prompt}]}
+    return {"hook_event_name": name, **fields}
 
 
 class Session:
     """A session of a host with a server, event by event."""
 
     def __init__(self, host: str, url: str, token: str, user: str, *, signals: bool) -> None:
-        self.events, self.state, self.signals = HOSTS[host], hook.HookSession(), signals
+        self.host, self.state, self.signals = host, hook.HookSession(), signals
         self.memory = hook.ServedMemory(url, token, {"user_id": user}, 60.0)
 
     def send(self, what: str, **fields: Any) -> str:
         """Send one event and return what is shown to the model."""
-        name, usual = self.events[what]
-        event = hook.event_of({"session_id": "s", "cwd": "/docs", "hook_event_name": name, **usual, **fields})
+        event = hook.event_of({"session_id": "s", "cwd": "/docs", **event_json(self.host, what, **fields)})
         self.state.shown = []  # each turn is shown everything anew, so that the order is seen
         return hook.HookWork(event, self.state, self.memory, 2, None, self.signals).block()
 
@@ -91,7 +117,7 @@ def serve() -> Iterator[MemoryServer]:
 def tools(session: Session, draw: random.Random, right: bool, which: str) -> str:
     """Send how the command of a turn ended, and return what the user says next, which is nothing of it."""
     if which in ("both", "passed" if right else "failed"):
-        session.send("passed" if right else "failed", tool_input={"command": "make docs"}, tool_use_id="u")
+        session.send("passed" if right else "failed", tool_input={"command": "make docs"})
     return ""
 
 

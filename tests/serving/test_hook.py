@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.serving.hook_signals import HOSTS
+from benchmarks.serving.hook_signals import HOSTS, event_json
 from keepworth import Client
 from keepworth.memory.item import Item
 from keepworth.memory.sensitive import HIDDEN
@@ -130,19 +130,16 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_each_host_sends_what_its_tools_and_its_user_say_as_outcomes(host: Host, name: str) -> None:
-    events = HOSTS[name]
-
     def send(what: str, **fields: Any) -> None:
-        event, usual = events[what]
-        host(event, **usual, **fields)
+        host.give({**SESSION, **event_json(name, what, **fields)})
 
     host.add("Build the documentation with: mkdocs build --strict")
     send("prompt", prompt="Build the documentation please")
-    send("passed", tool_input={"command": "mkdocs build --strict"}, tool_use_id="u1")
+    send("passed", tool_input={"command": "mkdocs build --strict"})
     send("ends")
     send("prompt", prompt="No, that is the wrong folder. Build the documentation again")
-    send("failed", tool_input={"command": "cd docs && mkdocs build"}, tool_use_id="u2")
-    send("passed", tool_input={"command": "ls docs"}, tool_use_id="u3")
+    send("failed", tool_input={"command": "cd docs && mkdocs build"})
+    send("passed", tool_input={"command": "ls docs"})
     send("ends")
     send("prompt", prompt="Thanks, that helps. Build the documentation of the other module")
     assert host.rewards() == [
@@ -172,6 +169,14 @@ def test_a_turn_that_the_host_did_not_end_was_stopped_by_the_user(host: Host) ->
     host("UserPromptSubmit", prompt="Run the tests")
     host("UserPromptSubmit", prompt="Show me the folder first")
     assert host.rewards() == [("signal:interrupt", 0.0)]
+
+
+@pytest.mark.parametrize("source", ["startup", "resume"])
+def test_what_is_shown_before_anybody_asks_is_not_stopped_by_the_first_prompt(host: Host, source: str) -> None:
+    host.add("Run the tests with: make test")
+    assert "make test" in host.context("SessionStart", source=source)
+    host("UserPromptSubmit", prompt="No, wrong: run the tests of the other folder")
+    assert host.rewards() == []
 
 
 def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(host: Host) -> None:
@@ -237,6 +242,68 @@ def test_a_command_that_failed_in_codex_is_known_by_its_transcript(tmp_path: Pat
     assert text("call_1", tool_response="") == "it failed"
     assert text("call_0") == text("call_7") == text(7) == ""
     assert text("call_1", transcript_path=str(tmp_path)) == text("call_1", tool_name="apply_patch") == ""
+
+
+def test_what_opencode_says_of_its_tools_is_read() -> None:
+    def event(name: str, **fields: Any) -> hook.HookEvent:
+        return hook.event_of({**SESSION, "hook_event_name": name, **fields})
+
+    def ended(output: Any, args: dict[str, str] | None = None) -> hook.HookEvent:
+        call = {"tool": "bash", "sessionID": "s1", "callID": "c", "args": args or {"command": "make test"}}
+        return event("tool.execute.after", input=call, output=output)
+
+    def shell(printed: str, exit_code: int | None) -> hook.HookEvent:
+        return ended({"title": "t", "output": printed, "metadata": {"output": printed, "exit": exit_code}})
+
+    assert [shell("ok", 0).failed, shell(ERROR, 2).failed] == [False, True]
+    assert (shell(ERROR, 2).text, shell(ERROR, 2).command) == (ERROR, "make test")
+    assert shell("<shell_metadata>\nUser aborted the command\n</shell_metadata>", None).failed is None
+    assert shell("<shell_metadata>\nshell tool terminated command after exceeding timeout", None).failed is True
+    of_server = ended({"content": [{"type": "text", "text": ERROR}], "isError": True}, {"path": "a"})
+    assert (of_server.failed, of_server.text) == (True, ERROR)
+
+    def broken(error: str) -> hook.HookEvent:
+        state = {"status": "error", "input": {"filePath": "a"}, "error": error, "time": {"start": 1, "end": 2}}
+        part = {"id": "prt_1", "type": "tool", "tool": "read", "callID": "c", "state": state}
+        return event("message.part.updated", properties={"part": part})
+
+    assert (broken("File not found: a").tool, broken("File not found: a").text) == ("read", "File not found: a")
+    for error in ("The user rejected permission to use this specific tool call.", "Tool execution aborted"):
+        assert (broken(error).failed, broken(error).text) == (None, "")
+    aborted = event("session.error", properties={"error": {"name": "MessageAbortedError", "data": {}}})
+    assert (aborted.what, aborted.failed) == (hook.TOOL, None)
+    for fields in ({}, {"input": 3, "output": [1], "properties": "x"}, {"output": {"parts": [3, {"type": "file"}]}}):
+        assert [event(name, **fields).prompt for name in hook.opencode.EVENTS] == [""] * len(hook.opencode.EVENTS)
+
+
+def test_a_session_of_opencode(host: Host) -> None:
+    item = host.add(PAGE)
+
+    def send(name: str, **fields: Any) -> str:
+        answer, said = host.give({**SESSION, "hook_event_name": name, **fields})
+        assert said == ""
+        return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+    def prompt(*parts: dict[str, Any]) -> str:
+        return send(
+            "chat.message", input={"sessionID": "s1"}, output={"message": {"id": "msg_1"}, "parts": list(parts)}
+        )
+
+    assert PAGE in send("session.created", properties={"info": {"id": "s1"}})
+    words = {"type": "text", "text": '"run the website\'s tests"'}
+    assert prompt({"type": "text", "text": "I live in Rome.", "synthetic": True}, words) == "", "it was shown already"
+    assert send("session.compacted", properties={"sessionID": "s1"}) == ""
+    state = {"status": "error", "input": {}, "error": "File not found: website"}
+    assert send("message.part.updated", properties={"part": {"tool": "read", "state": state}}) == "", "nobody sees it"
+    assert send("session.error", properties={"error": {"name": "MessageAbortedError"}}) == ""
+    assert send("session.idle", properties={"sessionID": "s1"}) == ""
+    assert PAGE in prompt(words), "the model's context was new"
+    assert send("session.deleted", properties={"info": {"id": "s1"}}) == ""
+    first, second, third = host.records()
+    assert [first.task, second.task, third.task] == ["Work in website", *["run the website's tests"] * 2]
+    assert [[each.item for each in record.shown] for record in (first, second, third)] == [[item.id]] * 3
+    assert host.rewards() == [("signal:tool-failed", 0.0), ("signal:interrupt", 0.0)]
+    assert "Rome" not in repr(host.records())
 
 
 def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(host: Host) -> None:
@@ -397,7 +464,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     return run
 
 
-@pytest.mark.parametrize("host", list(hook.HOSTS))
+RUN_COMMANDS = [name for name, host in hook.HOSTS.items() if not host.plugin]
+
+
+@pytest.mark.parametrize("host", RUN_COMMANDS)
 def test_the_settings_that_are_printed_run_this_program_at_known_events(
     host: str, installed: Installed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,7 +559,7 @@ def test_a_file_that_a_team_shares_has_no_name_and_no_path_of_one_machine(
     assert file.read_text() == first
 
 
-@pytest.mark.parametrize("host", list(hook.HOSTS))
+@pytest.mark.parametrize("host", RUN_COMMANDS)
 @pytest.mark.parametrize("indent", ["\t", "    "])
 def test_what_is_taken_out_again_leaves_the_rest_as_it_was(host: str, indent: str, installed: Installed) -> None:
     assert "No hook of this program" in installed("--uninstall", host)[1]
@@ -508,6 +578,32 @@ def test_what_is_taken_out_again_leaves_the_rest_as_it_was(host: str, indent: st
     for _ in range(2):
         assert installed("--uninstall", host)[0] == 0
     assert [file.read_text() for file in files] == [f"{text}\n"] * len(files)
+
+
+def test_opencode_gets_a_plugin_which_a_team_may_share(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(".opencode/plugins/keepworth.js")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    code, printed, _ = installed("--install", "opencode", "--tokens", "300")
+    assert code == 0
+    assert 'const COMMAND = ["keepworth", "hook", "--tokens", "300"];' in printed
+    assert not file.exists(), "nothing is written without --write"
+    code, _, said = installed("--install", "opencode", "--user", "ana", "--write")
+    assert code == 2
+    assert "set KEEPWORTH_USER" in said
+    for words in (("--top-k", "2"), ("--tokens", "300")):
+        code, told, _ = installed("--install", "opencode", *words, "--write")
+        assert code == 0
+        assert f"{file} runs `keepworth hook {' '.join(words)}`" in told
+    assert file.read_text() == printed.removesuffix("\n")
+    assert "were taken out of .opencode/plugins/keepworth.js" in installed("--uninstall", "opencode")[1]
+    assert not file.exists()
+    assert "No hook of this program" in installed("--uninstall", "opencode")[1]
+    file.write_text("export const Mine = async () => ({});\n")
+    assert installed("--uninstall", "opencode")[0] == 0
+    code, _, said = installed("--install", "opencode", "--write")
+    assert code == 2
+    assert "was not changed" in said
+    assert file.read_text() == "export const Mine = async () => ({});\n"
 
 
 def test_installing_and_taking_out_at_once_is_a_mistake(installed: Installed) -> None:

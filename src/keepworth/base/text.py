@@ -34,6 +34,11 @@ _TOKENS = (
 )
 
 
+def unquoted(words: str) -> str:
+    """Returns a prompt without the quotes that opencode writes around one that is given on its command line."""
+    return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
+
+
 def as_line(text: str, separators: str = "") -> str:
     """Returns `text` on one line, without control characters, and with the tokens of chat templates split by a space.
     `separators` are characters that separate items where the text is shown; each is replaced by a slash."""

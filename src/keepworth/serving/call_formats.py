@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from keepworth.base.text import unquoted
 from keepworth.memory.headline import MARK, PART, without_blocks
 from keepworth.memory.speech import clean
 from keepworth.serving.calls import anthropic_error, openai_error
@@ -277,8 +278,7 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
     words = without_blocks("".join((*pieces, text[after:]))).replace(PART, "\n").strip()
     if interjection := _INTERJECTION.fullmatch(words):
         words = interjection[1].strip()
-    # opencode quotes a prompt that is given on its command line.
-    return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
+    return unquoted(words)
 
 
 def is_answered(pieces: Sequence[Any]) -> bool:

@@ -7,7 +7,8 @@ output. It never blocks a host: it ends after a few seconds, with exit code 0 an
 It imports only the standard library, as it is started anew for every event.
 
 The fields are those of the hosts' own references: Claude Code (code.claude.com/docs/en/hooks), Codex
-(developers.openai.com/codex/hooks and the schemas in its repository), Gemini CLI (geminicli.com/docs/hooks/reference).
+(developers.openai.com/codex/hooks and the schemas in its repository), Gemini CLI (geminicli.com/docs/hooks/reference). opencode
+runs plugins instead of commands, and one of ours hands its events on (`keepworth.serving.opencode`).
 """
 
 from __future__ import annotations
@@ -33,16 +34,21 @@ from urllib.parse import quote, urlsplit
 
 from keepworth.memory.headline import MARK, without_blocks
 from keepworth.memory.sensitive import HIDDEN, without_secrets
+from keepworth.serving import opencode
 
 URL, TOKEN, USER, LOCAL = "KEEPWORTH_URL", "KEEPWORTH_TOKEN", "KEEPWORTH_USER", "http://127.0.0.1:8000"
-BEGIN, PROMPT, TOOL, TURN_ENDS, END = "begin", "prompt", "tool", "turn ends", "end"
+BEGIN, PROMPT, TOOL, TURN_ENDS, COMPACT, END = "begin", "prompt", "tool", "turn ends", "compact", "end"
 EVENTS = {
-    "SessionStart": BEGIN,
-    **dict.fromkeys(("UserPromptSubmit", "BeforeAgent"), PROMPT),
-    **dict.fromkeys(("PostToolUse", "PostToolUseFailure", "AfterTool"), TOOL),
-    **dict.fromkeys(("Stop", "AfterAgent"), TURN_ENDS),
-    "SessionEnd": END,
+    **dict.fromkeys(("SessionStart", "session.created"), BEGIN),
+    **dict.fromkeys(("UserPromptSubmit", "BeforeAgent", "chat.message"), PROMPT),
+    **dict.fromkeys(("PostToolUse", "PostToolUseFailure", "AfterTool", "tool.execute.after"), TOOL),
+    **dict.fromkeys(("message.part.updated", "session.error"), TOOL),
+    **dict.fromkeys(("Stop", "AfterAgent", "session.idle"), TURN_ENDS),
+    "session.compacted": COMPACT,
+    **dict.fromkeys(("SessionEnd", "session.deleted"), END),
 }
+UNSEEN = ("message.part.updated", "session.error")
+"""Events at which a host shows its model nothing, so that nothing is recalled."""
 LONGEST = 2000
 """The most characters of a prompt or an error that go into a query or a record."""
 LONGEST_SAID = 200_000
@@ -72,7 +78,7 @@ class HookEvent:
     """One event of a host.
 
     Args:
-        what: BEGIN, PROMPT, TOOL, TURN_ENDS or END.
+        what: BEGIN, PROMPT, TOOL, TURN_ENDS, COMPACT or END.
         name: The host's name for the event.
         text: The prompt, or the error of a tool.
         fresh: Whether the model's context is new, and holds nothing that was shown before.
@@ -117,6 +123,8 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
     called = name or str(given.get("hook_event_name") or "")
     if called not in EVENTS:
         raise HookProblem(f"{called!r:.60} is no event that is handled here: there are {', '.join(EVENTS)}")
+    if called in opencode.EVENTS:
+        given = opencode.flatten(called, given)
     what, text, tool, command, output = EVENTS[called], "", "", "", ""
     failed: bool | None = False
     if what == PROMPT:
@@ -234,10 +242,17 @@ class HookWork:
             project = Path(event.folder).name or "this project"
             if event.fresh:
                 session.shown, session.task = [], ""
-            query = session.task or f"{project}: conventions, preferences, lessons"
+            query, last, ended = (
+                session.task or f"{project}: conventions, preferences, lessons",
+                session.last,
+                session.ended,
+            )
             self._begin(session.task or f"Work in {project}")
             # Nothing was asked yet, so that what is nearest is shown, however far it is.
-            return self._recall(query, automatic=False)
+            block = self._recall(query, automatic=False)
+            if ended:  # what the user says next is about the last turn, and stops none
+                session.last, session.ended = last, True
+            return block
         if event.what == PROMPT and event.text:
             self._tell_of_last_turn()
             self._begin(event.text)
@@ -245,7 +260,9 @@ class HookWork:
         if event.what == TOOL:
             # What is recalled now has no part in how the tool ended.
             self._tell_of_tool()
-            return self._recall_for_failure() if event.text else ""
+            return self._recall_for_failure() if event.text and event.name not in UNSEEN else ""
+        if event.what == COMPACT:  # the model's context is new, and the turn goes on
+            session.shown = []
         if event.what in (TURN_ENDS, END):
             self._end()
             session.ended = True
@@ -432,7 +449,7 @@ class HookHost:
     """A coding assistant. `settings` is its file in the project, which a team may share; `personal` is one of its user alone, if
     it reads any. `timeout` and `at_end` are the time limits of a hook, and of one at the end of a session, in the host's unit;
     `first` says what its user must do before it runs hooks; `matchers` name the tools for which an event runs one, where not for
-    all."""
+    all. For a host that runs no commands, `settings` is the file of a `plugin` that does."""
 
     settings: str
     events: tuple[str, ...]
@@ -441,6 +458,7 @@ class HookHost:
     personal: str = ""
     first: str = ""
     matchers: Mapping[str, str] = field(default_factory=dict)
+    plugin: bool = False
 
     @property
     def files(self) -> list[Path]:
@@ -470,6 +488,7 @@ HOSTS = {
         10_000,
         10_000,
     ),
+    "opencode": HookHost(".opencode/plugins/keepworth.js", (), 0, 0, plugin=True),
 }
 
 
@@ -493,7 +512,11 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
             "is started"
         )
     program = _program(portable=not host.personal)
-    command, hooks = shlex.join([*program, "hook", *options]), dict[str, Any]()
+    words = [*program, "hook", *options]
+    command, hooks = shlex.join(words), dict[str, Any]()
+    if host.plugin:
+        text = opencode.plugin(json.dumps(words))
+        return "\n".join([_write_plugin(host.files[0], text, command), *_off_path(program)]) if write else text
     for event in host.events:
         timeout = host.at_end if EVENTS[event] == END else host.timeout
         entry: dict[str, Any] = {"hooks": [{"type": "command", "command": f"{command} {event}", "timeout": timeout}]}
@@ -510,20 +533,49 @@ def install(name: str, options: Sequence[str], *, write: bool, named: bool = Fal
     message = [
         f"{file} runs `{command}` at {', '.join(hooks)}. {TOKEN} must be set where the host is started.{host.first}",
         *(f"The older hooks of this program were taken out of {other}." for other in moved),
+        *_off_path(program),
     ]
-    if len(program) == 1 and not Path(program[0]).is_absolute() and _find_program() is None:
-        message.append(f"But there is no {PROGRAM} on the PATH: put it there, where the host is started.")
     return "\n".join(message)
 
 
 def uninstall(name: str) -> str:
     """Take the hooks of this program out of the files of a host, and nothing else. Raises HookProblem."""
-    files = host_of(name).files
-    settings = {file: _read_settings(file) for file in files}
-    changed = [str(file) for file in files if _remove(file, settings[file])]
+    host, files = host_of(name), host_of(name).files
+    if host.plugin:
+        changed = [str(file) for file in files if _is_our_plugin(file)]
+        for file in changed:
+            Path(file).unlink()
+    else:
+        settings = {file: _read_settings(file) for file in files}
+        changed = [str(file) for file in files if _remove(file, settings[file])]
     if not changed:
         return f"No hook of this program is in {' or '.join(map(str, files))}."
     return f"The hooks of this program were taken out of {' and '.join(changed)}."
+
+
+def _off_path(program: Sequence[str]) -> list[str]:
+    """Return a line that says that a host will not find the program, if so."""
+    if len(program) > 1 or Path(program[0]).is_absolute() or _find_program() is not None:
+        return []
+    return [f"But there is no {PROGRAM} on the PATH: put it there, where the host is started."]
+
+
+def _write_plugin(file: Path, text: str, command: str) -> str:
+    """Write the file of a plugin and return a line about it. Raises HookProblem if the file is somebody else's."""
+    from keepworth.memory.durable_file import replacing
+
+    if file.exists() and not _is_our_plugin(file):
+        raise HookProblem(f"{file} is no plugin of this program, and was not changed: give it another name first")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as out:
+        out.write(text.encode())
+    return f"{file} runs `{command}` at the events of the host. {TOKEN} must be set where the host is started."
+
+
+def _is_our_plugin(file: Path) -> bool:
+    """Return whether a file is the plugin of this program, whatever its options."""
+    mark = opencode.plugin("").partition("\n")[0]
+    return file.is_file() and file.read_text("utf-8", "replace").startswith(mark)
 
 
 def _read_settings(file: Path) -> dict[str, Any]:
@@ -708,7 +760,8 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     user = chosen.user or _user_here()
     file = session_file(user, event.session)
     session = read_session(file)
-    if event.what == TOOL and not event.text and (chosen.no_signals or not event.command or not session.last):
+    outcome = bool(event.command) or event.failed is None
+    if event.what == TOOL and not event.text and (chosen.no_signals or not outcome or not session.last):
         return
     bounds = {name: value for name, value in (("user_id", user), ("agent_id", chosen.agent)) if value}
     token = (os.environ.get(TOKEN) or os.environ.get("KEEPWORTH_API_KEY") or "").strip()

@@ -103,6 +103,15 @@ def turn_names(files: LogFiles) -> set[str]:
     return {namer.name(session, index) for session in files.sessions() for index in range(len(session.turns))}
 
 
+def test_a_prompt_that_opencode_got_on_its_command_line_is_read_without_its_quotes(tmp_path: Path) -> None:
+    """As the hook names its episode, by which a turn that it recorded is found again."""
+    parts = [{"type": "text", "text": "Memory of earlier ...", "synthetic": True}, {"type": "text", "text": '"run it"'}]
+    export = {"info": {"id": "ses_1"}, "messages": [{"info": {"role": "user"}, "parts": parts}]}
+    (tmp_path / "a.json").write_text(json.dumps(export), encoding="utf-8")
+    (session,) = LogFiles([tmp_path / "a.json"]).sessions()
+    assert [turn.asked for turn in session.turns] == ["run it"]
+
+
 def test_rows_of_an_earlier_version_of_verifiers_are_read() -> None:
     sessions, files_read = read("verifiers/legacy")
     assert files_read.problems == []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.logs.session import LogReader, LogSession, parsed_object
+from keepworth.base.text import unquoted
 
 NAME = "opencode"
 _EVENTS = ("user", "step_start", "text", "reasoning", "tool_use", "step_finish", "error")
@@ -103,7 +104,7 @@ class OpencodeReader(LogReader):
             str(part.get("text") or "") for part in listed if part.get("type") == "text" and not part.get("synthetic")
         ]
         if by_user:
-            session.ask("\n".join(texts), time)
+            session.ask(unquoted("\n".join(texts).strip()), time)
             return
         for text in texts:
             session.say(text)

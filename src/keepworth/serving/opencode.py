@@ -1,5 +1,5 @@
 """The events of opencode, which runs no commands at its events but plugins: `opencode.js` beside this file is one that runs
-`keepworth hook` with what opencode hands it. Their form is that of the types of `@opencode-ai/plugin` and `@opencode-ai/sdk` 1.18."""
+`keepworth hook` with what opencode hands it. Their form is that of the types of `@opencode-ai/plugin` and of its SDK, 1.18."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def crossed(pairs: Sequence[Pair], most: int) -> list[Pair]:
     """Returns each newer statement with the older ones of other pairs that share most words with it, unless these share half of
     their words with its own."""
     words = [reading(old).weighed for old, _ in pairs]
-    pairs: list[Pair] = []
+    mixed: list[Pair] = []
     for own, (_, new) in zip(words, pairs, strict=True):
         said = reading(new).wording.content
         near = sorted(
@@ -74,8 +74,8 @@ def crossed(pairs: Sequence[Pair], most: int) -> list[Pair]:
             ),
             reverse=True,
         )
-        pairs += [(old, new) for share, old in near[:most] if share > 0]
-    return pairs
+        mixed += [(old, new) for share, old in near[:most] if share > 0]
+    return mixed
 
 
 def in_passing(path: Path) -> list[list[str]]:

@@ -342,7 +342,22 @@ def test_what_begins_like_the_output_of_a_tool_and_is_said_is_kept(memory: Memor
 
 
 @pytest.mark.parametrize(
-    "said", ["Grüß dich", "np", "okidoki", "perfekt, danke dir", "Gut gemacht", "buenas", "ok", "thank you so much"]
+    "said",
+    [
+        "Grüß dich",
+        "np",
+        "okidoki",
+        "perfekt, danke dir",
+        "Gut gemacht",
+        "buenas",
+        "ok",
+        "thank you so much",
+        "Done.",
+        "Tack så mycket!",
+        "Bom dia, tudo bem?",
+        "Teşekkürler, şimdi oldu",
+        "好了，谢谢！",
+    ],
 )
 def test_a_courtesy_asks_for_nothing(said: str) -> None:
     assert not asks(said)

@@ -19,49 +19,6 @@ short notes of one person (.04 leaves out 4), and no evidence of two conversatio
 arithmetic, asked among the notes of such a conversation, 47 recall nothing (77 with .04)."""
 _MOST_WORDS = 8
 """A longer text is never a courtesy."""
-_WORDS = {
-    "English": """
-        ok okay okey k kk hi hey hello hiya yo greetings thanks thank thx ty cheers great good nice cool perfect awesome
-        excellent wonderful brilliant amazing fantastic lovely super neat yes yeah yep yup ya y no nope nah n sure
-        alright right fine agreed exactly indeed understood gotcha bye goodbye welcome sorry please pls continue
-        proceed go next done lol haha hehe hm hmm mhm um uh oh ah aha wow well morning afternoon evening night
-    """,
-    "German, Dutch, Scandinavian languages, Finnish": """
-        perfekt grüß grüss grüße buenas okidoki np
-        danke dankeschön bitte ja nein nee doch hallo servus moin guten gut super toll klar genau weiter prima passt
-        tschüss dank bedankt goed hoi tack hej nej bra takk nei tak kiitos kyllä hei joo
-    """,
-    "French, Spanish, Portuguese, Italian, Romanian": """
-        merci oui non bonjour bonsoir salut parfait super d'accord gracias sí si hola vale perfecto bueno claro genial
-        adiós obrigado obrigada sim não olá oi bom boa certo perfeito grazie sì ciao prego bene perfetto mersi
-        mulțumesc da nu bună
-    """,
-    "Polish, Czech, Russian, Ukrainian, Turkish, Greek": """
-        dziękuję dzięki tak nie cześć dobrze děkuji díky ano ne ahoj dobře спасибо да нет привет здравствуйте хорошо
-        ладно ок понятно пожалуйста дякую так ні привіт добре teşekkürler sağol evet hayır merhaba tamam ευχαριστώ ναι
-        όχι γεια εντάξει
-    """,
-    "Arabic, Hebrew, Hindi, Vietnamese, Indonesian": """
-        شكرا نعم لا مرحبا حسنا תודה כן לא שלום धन्यवाद हाँ हां नहीं नमस्ते ठीक vâng không chào terima kasih ya tidak
-        halo
-    """,
-    "Chinese, Japanese, Korean": """
-        谢谢 谢谢你 謝謝 多谢 好 好的 好吧 你好 您好 是 是的 对 不 不是 嗯 行 可以 继续
-        再见 ありがとう ありがとうございます はい いいえ うん こんにちは おはよう
-        おはようございます わかりました 了解 了解です お願いします 続けて 감사합니다 고마워 네 예
-        아니요 안녕하세요 안녕 좋아요 계속
-    """,
-}
-_BESIDE = """
-    dich euch gemacht gott
-    nice not now work job you so much very lot lots a many again for that this it the to me all is was it's that's
-    sounds looks works got ahead on and then there day have everybody everyone really just i am i'm do keep going carry
-    problem worries la tag morgen abend dir ihnen sehr vielen schön bien beaucoup très muchas mucho muy buenos buenas
-    días tardes noches muito bem dia noite mille molto всё все
-"""
-_COURTESIES = frozenset(word for words in _WORDS.values() for word in words.split())
-_GLUE = frozenset(_BESIDE.split())
-"""Words that ask for nothing beside a courtesy ("thank you so much", "go on")."""
 _QUESTIONS_OF_FORM = re.compile(
     r"(?:how are you|how's it going|what's up|sup)(?: (?:doing|today|there))*|(?:do it|no worries)"
 )
@@ -70,6 +27,8 @@ _QUESTIONS_OF_FORM = re.compile(
 def asks(words: str) -> bool:
     """Whether a user's words ask for anything that a memory could know: not if they are a courtesy, a consent or a greeting, in
     one of some thirty languages, nor if they hold no word at all."""
+    from keepworth.memory.speech import ask_for_nothing
+
     spoken = _words_in(words[:1000].lower().replace("’", "'"))
     if all(word.isascii() and len(word) == 1 for word in spoken):  # "?!", a thumb, "y", the number of a choice
         return False
@@ -77,7 +36,7 @@ def asks(words: str) -> bool:
         return True
     if _QUESTIONS_OF_FORM.fullmatch(" ".join(spoken)):
         return False
-    return _COURTESIES.isdisjoint(spoken) or not _COURTESIES.union(_GLUE).issuperset(spoken)
+    return not ask_for_nothing(spoken)
 
 
 def _words_in(text: str) -> list[str]:

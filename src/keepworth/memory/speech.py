@@ -11,7 +11,7 @@ kept. The words are in `speech.toml`; which lines are pasted is decided in `past
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -169,6 +169,15 @@ def is_courtesy(text: str) -> bool:
         return _joined().fullmatch(joined) is not None
     plain = _WITHOUT_WORDS.sub(" ", text).strip(" .!…\t\n").replace("’", "'")
     return _patterns("whole").fullmatch(plain) is not None
+
+
+def ask_for_nothing(words: Collection[str]) -> bool:
+    """Return whether words, in lower case, are courtesies or ask to go on, with nothing but what stands beside those."""
+    core = _words("core") | _words("go_on")
+    if not core.isdisjoint(words):
+        return core.union(_words("beside"), _words("praises")).issuperset(words)
+    joined = "".join(words)
+    return _JOINED_SCRIPT.search(joined) is not None and _joined().fullmatch(joined) is not None
 
 
 def _is_of_the_task(text: str) -> bool:

@@ -40,6 +40,20 @@ def test_a_served_memory_learns_from_turns(server: MemoryServer, tenant: str, bo
         assert Turns(AsyncClient(server.url, token), "host").begin("Where do I live?").text == ""
 
 
+def test_an_agent_of_nobody_sees_what_belongs_to_nobody_whatever_its_token_opens(
+    server: MemoryServer, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "keepworth.adapters"):
+        for roles in (ROLES, frozenset({"read", "write"})):
+            client = Client(server.url, server.tokens.add(new_access(tenant=tenant, roles=roles)))
+            client.add("Ana works in Oslo.", user_id="ana")
+            client.add("The office is in Oslo.")
+            text = Turns(client, "host").begin("What is in Oslo?").text
+            assert "The office is in Oslo." in text
+            assert "Ana" not in text
+    assert caplog.text == ""
+
+
 def test_what_is_said_while_the_server_is_away_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from keepworth.serving.memory_server import MemoryServer
 

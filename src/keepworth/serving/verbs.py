@@ -202,6 +202,7 @@ class Searching(Bounds):
     automatic: Annotated[
         bool, Field(description="Nobody asked: words that ask for nothing, and hits that hardly fit, give nothing.")
     ] = False
+    nobody: Annotated[bool, Field(description="Leave out what belongs to a person.")] = False
 
 
 class InEpisode(BaseModel, defer_build=True):

@@ -1,4 +1,4 @@
-"""Fits the weights by which `keepworth.memory.changes` decides whether a statement replaces an older one.
+"""Fits the weights by which `keepworth.memory.replaced_statements` decides whether a statement replaces an older one.
 
     python -m benchmarks.memory.change_weights [--data LONGMEMEVAL.json.gz]
 
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keepworth.memory.change_signs import reading, signs
-from keepworth.memory.changes import LONGEST, compared
+from keepworth.memory.replaced_statements import LONGEST, compared
 from keepworth.methods.writers._statements import claims
 
 TESTS = Path(__file__).parents[2] / "tests" / "memory"

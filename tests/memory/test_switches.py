@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keepworth import Memory
-from keepworth.memory.changes import replaces
+from keepworth.memory.replaced_statements import replaces
 
 LISTS = json.loads((Path(__file__).parent / "switches.json").read_text("utf-8"))
 SAID = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.agents.changes import CHAT, DEV, STABLE
 from keepworth import Memory
-from keepworth.memory.changes import replaces
+from keepworth.memory.replaced_statements import replaces
 from keepworth.methods.writers._claims import parsed_claim
 from keepworth.methods.writers._replacing import asked_for, gives_way
 from keepworth.methods.writers._statements import LONGEST_CLAIM, MOST_CLAIMS, claims

@@ -1,7 +1,7 @@
 """Signs by which it is weighed whether a statement replaces an older one: numbers between 0 and some 4, each with a name.
 
 They say how far both are about the same thing, what in the newer one tells of a change, and what tells the two apart. Among them
-are the rules for single kinds of change (`change_rules`). `changes` weighs them.
+are the rules for single kinds of change (`change_rules`). `replaced_statements` weighs them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The methods of `Memory` that write: add, update, supersede, delete, forget, erase, and any operation that an agent asks for.
 
-Whether a statement replaces an older one is decided in `changes`, not here.
+Whether a statement replaces an older one is decided in `replaced_statements`, not here.
 """
 
 from __future__ import annotations

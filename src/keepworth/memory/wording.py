@@ -1,6 +1,6 @@
 """Reads what the words of a statement tell: whom and what it is about, its values, and what it says of a change.
 
-The words and patterns are in `changes.toml`: English, German, French and Spanish beside each other.
+The words and patterns are in `change_words.toml`: English, German, French and Spanish beside each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 
 
 def data() -> dict[str, Any]:
-    return read_file("changes")
+    return read_file("change_words")
 
 
 @cache

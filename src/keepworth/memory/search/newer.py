@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from keepworth.memory.changes import replaces
 from keepworth.memory.item import Item
+from keepworth.memory.replaced_statements import replaces
 from keepworth.memory.search.terms import QueryTerms, latin_words, only_latin, terms, terms_and_languages, words
 from keepworth.memory.switches import tells_switch
 from keepworth.memory.wording import cue, read, word_list
@@ -33,10 +33,10 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     """Let newer facts take the places of older facts that they contradict.
 
     Two hits contradict if they are about the same person and their texts differ in a few adjacent words that the question does
-    not ask for, or one negates the other, or the newer one tells in other words that the older has changed (`memory.changes`).
-    The newest of them gets the place and the score of the best, unless the question is about the past. If the question has words
-    that the texts lack, it may mean one of the values; then only hits of nearly equal scores change places. Each hit gets the ids
-    of those that it contradicts. `asked` are the terms of the question.
+    not ask for, or one negates the other, or the newer one tells in other words that the older has changed
+    (`memory.replaced_statements`). The newest of them gets the place and the score of the best, unless the question is about the
+    past. If the question has words that the texts lack, it may mean one of the values; then only hits of nearly equal scores
+    change places. Each hit gets the ids of those that it contradicts. `asked` are the terms of the question.
     """
     words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []

@@ -1,5 +1,6 @@
 """Stores facts or statements, and finds which older items they replace: `_find_replaced` asks the rules on claims (`_replacing`)
-and then the signs of a change (`memory.changes`). The writers `facts` and `statements`, which is the default, both store with it.
+and then the signs of a change (`memory.replaced_statements`). The writers `facts` and `statements`, which is the default, both
+store with it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.changes import LONGEST, may_replace, replaced_by
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
+from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected

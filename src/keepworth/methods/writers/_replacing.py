@@ -1,6 +1,6 @@
 """Decides by rules on claims whether a statement replaces an older one: where the newer one has another value of a single-valued
 attribute, says the opposite, or calls the older one over or replaced. In doubt both stay, since a superfluous fact costs less
-than a lost one. What is told in freer words is found by `memory.changes`.
+than a lost one. What is told in freer words is found by `memory.replaced_statements`.
 """
 
 from __future__ import annotations

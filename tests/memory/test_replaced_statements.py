@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepworth import Memory
-from keepworth.memory.changes import LONGEST, may_replace, replaced_by, replaces, score
 from keepworth.memory.item import Item
+from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by, replaces, score
 
 LISTS = json.loads(Path(__file__).with_name("changes.json").read_text("utf-8"))
 """Statements with what changes them ("changes", with others that stay) and with what only looks like it ("near_misses"), by

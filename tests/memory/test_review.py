@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from keepworth import Memory, policy
+from keepworth import Client, Memory, policy
 from keepworth.cli.main import app
 from keepworth.memory.choose.ledger import Account, Balance
 from keepworth.memory.choose.review import review_items
-from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.errors import InvalidFilter, InvalidPolicy, UnknownItem
+from keepworth.serving.access import ROLES, new_access
+from keepworth.serving.client import ServerProblem
+from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import served
 
+server = served(encoder="hashing")
 PLUG, BUTTON, CAT = "reset the router: pull the plug", "reset the router: hold the button", "the cat is called Tom"
 
 
@@ -77,3 +87,135 @@ def test_a_note_that_harms_comes_first_with_what_it_cost() -> None:
         "Of 2 notes, by 100 rewarded turns: 1 cost you 20.0 points of 100 (10.0 to 30.0), "
         "1 earned 20.0 points of 100 (10.0 to 30.0)."
     )
+
+
+def test_what_a_decision_needs_is_counted() -> None:
+    memory = Memory(encoder="hashing")
+    item = memory.add(PLUG)
+
+    def needs(shown: int, withheld: int, effect: float, *, span: float = 1.0) -> str:
+        account = Account(item.id, shown, withheld, effect, effect, -1.0, 1.0, 0.9, span, 0.0, 0.5, 0.5, 900.0)
+        return review_items([item], Balance((account,), 1000, span)).items[0].needs
+
+    assert needs(0, 0, 0.0).startswith(
+        "A decision needs 20 turns where chance shows it and 20 where chance leaves it out."
+    )
+    assert needs(90, 8, 0.2) == (
+        "A decision needs 12 more turns where chance leaves it out. As often as they came so far, that takes some 1,500 turns."
+    )
+    assert needs(19, 19, 0.2).startswith(
+        "A decision needs 1 more turn where chance shows it and 1 where chance leaves it out."
+    )
+    more = Account(item.id, 90, 30, 0.2, 0.2, -1.0, 1.0, 0.9, 1.0, 0.0).needed
+    assert f"A decision needs about {more:,} more turns where chance decides whether it is shown." in needs(90, 30, 0.2)
+    assert "would not decide" in needs(90, 30, 1e-9)
+    assert "All outcomes were the same" in needs(90, 30, 0.0, span=0.0)
+
+
+def memory_of_two() -> tuple[Memory, str, str]:
+    memory = Memory(encoder="hashing", policy=policy("default", withhold=0.5, budget=1.0), seed=3)
+    one, other = memory.add_many([BUTTON, PLUG])
+    return memory, one.id, other.id
+
+
+def test_what_is_settled_is_done_at_once_in_the_journal_and_undone() -> None:
+    memory, one, other = memory_of_two()
+    cat = memory.add(CAT).id
+    before = [memory.get(id) for id in (one, other, cat)]
+    retired, kept, pinned = memory.settle(retire=[one], keep=[other], pin=[cat])
+    assert (retired.deleted, kept.metadata, pinned.metadata) == (True, {"kept": "never needed"}, {"pinned": True})
+    assert {revision.source for id in (one, other, cat) for revision in memory.history(id)[1:]} == {"review"}
+    assert [(one.item.id, one.group, one.settled) for one in memory.review().items] == [
+        (cat, "always shown", False),
+        (other, "never needed", True),
+    ]
+    assert memory.settle(undo=[one]) == before[:1]
+    memory.rollback(source="review")
+    assert [memory.get(id) for id in (one, other, cat)] == before
+    with pytest.raises(UnknownItem, match="no review has changed"):
+        memory.settle(undo=[other])
+    for wrong in ({"retire": [one], "pin": ["m99"]}, {"retire": [one], "undo": [other]}, {"retire": [one, one]}, {}):
+        with pytest.raises((UnknownItem, InvalidFilter)):
+            memory.settle(**wrong)
+    assert [memory.get(id) for id in (one, other, cat)] == before, "a bad id changes nothing"
+
+
+def test_what_is_pinned_is_shown_always_and_never_withheld() -> None:
+    memory, _, other = memory_of_two()
+
+    def turns(most: int) -> list[bool]:
+        shown = []
+        for number in range(most):
+            with memory.episode("help the caller") as episode:
+                hits = episode.search(f"the router of caller {number} is stuck, model {7919 * number}", top_k=2)
+                shown.append(any(hit.id == other for hit in hits))
+                episode.reward(float(number % 3 > 0))
+        return shown
+
+    assert turns(200).count(False) > 5, "it is left out by chance before"
+    memory.settle(pin=[other])
+    assert all(turns(100))
+    assert memory.search("something else altogether").text.splitlines()[0] == f"- {PLUG}"
+    memory.settle(undo=[other])
+    assert turns(200).count(False) > 3
+
+
+def test_options_of_the_command_settle_and_undo(file: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "a.mem"
+    copy.write_bytes(file.read_bytes())
+
+    def review(*words: str) -> Any:
+        return CliRunner().invoke(app, ["memory", "review", "--file", str(copy), *words])
+
+    ids = {json.loads(line)["text"]: json.loads(line)["item"] for line in review("--json").stdout.splitlines()}
+    done = review("--retire", ids[BUTTON], "--pin", ids[CAT], "--keep", ids[PLUG], "--json")
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [ids[BUTTON], ids[PLUG], ids[CAT]]
+    groups = {json.loads(line)["text"]: json.loads(line) for line in review("--json").stdout.splitlines()}
+    assert {text: (record["group"], record["settled"]) for text, record in groups.items()} == {
+        PLUG: ("earns", True),
+        CAT: ("always shown", False),
+    }
+    assert review("--undo", ids[BUTTON]).exit_code == 0
+    assert BUTTON in review().stdout
+    assert "no review has changed" in str(review("--undo", ids[BUTTON]).exception)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+def test_on_a_terminal_a_key_decides_about_each_note(file: Path, tmp_path: Path) -> None:
+    import pty
+    import termios
+
+    copy = tmp_path / "a.mem"
+    copy.write_bytes(file.read_bytes())
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "keepworth", "memory", "review", "--file", str(copy)]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    printed = b""
+    # One is kept, the next retired, that is undone, and passed over; the last is pinned.
+    for note, key in ((1, b"k"), (2, b"r"), (3, b"u"), (2, b"\r"), (3, b"p")):
+        while f"({note} of 3".encode() not in printed or b"q ends" not in printed.split(f"({note} of 3".encode())[-1]:
+            printed += os.read(ours, 1000)
+        printed = b""
+        while termios.tcgetattr(ours)[3] & termios.ICANON:  # what comes before a key is read is thrown away
+            time.sleep(0.01)
+        os.write(ours, key)
+    assert process.wait(60) == 0
+    os.close(ours)
+    with Memory(copy, encoder="hashing") as memory:
+        settled = {item.text: dict(item.metadata) for item in memory.get_all()}
+    assert settled == {PLUG: {"kept": "earns"}, BUTTON: {}, CAT: {"pinned": True}}
+
+
+def test_a_served_memory_settles_for_who_may_write(server: MemoryServer) -> None:
+    with Client(server.url, server.tokens.add(new_access(tenant="review", roles=ROLES))) as client:
+        one, other = client.add_many([BUTTON, PLUG])
+        retired, pinned = client.settle(retire=[one.id], pin=[other.id])
+        assert (retired.deleted, pinned.pinned) == (True, True)
+        assert client.settle(undo=[one.id]) == [one]
+        review = client.review()
+        assert review.summary == str(review) == "Of 2 notes, by 0 rewarded turns: 1 always shown, 1 never needed."
+        with Client(server.url, server.tokens.add(new_access(tenant="review", roles=("read",)))) as reader:
+            assert reader.review() == review
+            with pytest.raises(ServerProblem, match="write"):
+                reader.settle(retire=[one.id])

@@ -327,7 +327,7 @@ _ALLOWED_CONTROLS = frozenset("\n\r\t")
 
 class ItemKind(str, Enum):
     """What an item is. Searches and lists take some of these as `kinds=`. An item of the kind core is in the text of every search
-    of its scope, whatever is asked."""
+    of its scope, whatever is asked, and so is one that is pinned (see `PINNED`)."""
 
     FACT = "fact"
     EPISODE = "episode"
@@ -379,6 +379,9 @@ class ValueStatistics:
         )
 
 
+PINNED = "pinned"
+"""The name in an item's metadata that says, with the value True, that it is always shown, never left out to learn what it is
+worth, and never deleted to keep a budget."""
 UNKNOWN = Provenance()
 UNTRIED = ValueStatistics()
 
@@ -465,6 +468,15 @@ class Item:
     @property
     def current(self) -> bool:
         return self.open and self.status is Status.ACTIVE
+
+    @property
+    def pinned(self) -> bool:
+        return bool(self.metadata.get(PINNED))
+
+    @property
+    def always(self) -> bool:
+        """Whether every search of its scope shows it: it is of the kind core, or pinned."""
+        return self.kind is ItemKind.CORE or self.pinned
 
     def valid_at(self, time: str) -> bool:
         """Whether it was held true at `time` (canonical): from the start of its interval on, and before the end."""

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
 from keepworth.memory.choose.learning import CandidateSources, Learning, SearchAnswer
-from keepworth.memory.choose.review import Review, review_items
+from keepworth.memory.choose.review import Review, Settlement, review_items
 from keepworth.memory.choose.rewards import check_range
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
@@ -383,15 +383,17 @@ class Memory(Changes):
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
+        core = () if request.as_of else self._core_in(seen, request)
         if learning is not None:
-            chosen = learning.choose(ask, top_k, self._sources(learning, ask, seen, request, mode), scope.user)
+            always = frozenset(item.id for item in core)
+            chosen = learning.choose(ask, top_k, self._sources(learning, ask, seen, request, mode, always), scope.user)
         else:
             hits, *_ = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
         shown = chosen.hits
         shown.query, shown.tokens = ask.text, request.tokens
-        shown.core = () if request.as_of else self._core_in(seen, request)
+        shown.core = core
         if (episode or self._logs) and not self.store.database.read_only:
             shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector
             decision = Decision(
@@ -417,12 +419,12 @@ class Memory(Changes):
         return shown
 
     def _core_in(self, seen: Scope, request: Request) -> tuple[Item, ...]:
-        """Return the items of the kind core that a search may show, in the order in which they were written."""
+        """Return the items that a search shows always and may show, in the order in which they were written."""
         if not (ids := self.store.core_ids()):
             return ()
         time = self._present()
         items = self.store.fetch(seen, sorted(ids, key=lambda id: int(id[1:])))
-        return tuple(item for item in items.values() if item is not None and request.admits(item, time))
+        return tuple(item for item in items.values() if item is not None and item.always and request.admits(item, time))
 
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None, proven: Proven | None = None
@@ -456,7 +458,13 @@ class Memory(Changes):
             return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
     def _sources(
-        self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
+        self,
+        learning: Learning,
+        ask: Ask,
+        seen: Scope,
+        request: Request,
+        mode: str | None,
+        always: frozenset[str],
     ) -> CandidateSources:
         """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for."""
         searched = mode is not None or request.statuses != CURRENT
@@ -476,6 +484,7 @@ class Memory(Changes):
             # The policy has learned from the items of all users, and may show those that this search sees.
             lambda item: seen.contains(item.scope) and deeper.admits(item, time),
             seen != self.scope or deeper.declared is not None or not deeper.usual,
+            always,
         )
 
     def _unsaid(self, text: str) -> str:
@@ -663,6 +672,23 @@ class Memory(Changes):
         items = [item for item in self.store.items(scope, current=True) if not (nobody and item.scope.user)]
         return review_items(items, self._learns("review").ledger(self.scopes.seen(), [item.id for item in items]))
 
+    def settle(
+        self, *, retire: Sequence[str] = (), keep: Sequence[str] = (), pin: Sequence[str] = (), undo: Sequence[str] = ()
+    ) -> list[Item]:
+        """Do with notes what a review led to: all of it or, if an id is bad, nothing. Each change is in the journal under the
+        source "review", and can be undone. Raises UnknownItem, InvalidFilter, InvalidPolicy.
+
+        Args:
+            retire: Ids of notes that are deleted.
+            keep: Ids of notes that stay as they are; a review asks again where rewards come to say something else of them.
+            pin: Ids of notes that are always shown from now on, and never left out to learn what they are worth.
+            undo: Ids of notes whose last such change is taken back.
+
+        Returns:
+            The items as they are now, in this order.
+        """
+        return Settlement(self, retire, keep, pin, undo).carry_out()
+
     def propose(self, advice: Advice) -> str:
         """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to
         be the memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
@@ -714,7 +740,8 @@ class Memory(Changes):
                     sources = log.sources_named(connection, self.scope, source)
         elif source:
             raise UnknownEpisode(f"no source {source!r:.80} in this memory: give its name as text")
-        return undo.rollback(self.store, self.scope, target=target, sources=sources, since=since, entry=entry)
+        numbers = [entry] if entry else []
+        return undo.rollback(self.store, self.scope, target=target, sources=sources, since=since, numbers=numbers)
 
     def diff(self, one: str, other: str = "") -> list[Difference]:
         """Return the items that differ between two snapshots (by default between `one` and now)."""

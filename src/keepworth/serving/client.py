@@ -154,6 +154,7 @@ class Client:
     worth = _served(Memory.worth)
     ledger = _served(Memory.ledger)
     review = _served(Memory.review)
+    settle = _served(Memory.settle)
     episodes = _served(Memory.episodes)
     reward = _served(Memory.reward)
     pending = _served(Memory.pending)

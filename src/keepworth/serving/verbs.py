@@ -707,14 +707,45 @@ def ledger(
 
 
 @verb("GET /review", "read", Bounds, of="review")
-@command("review", LEARN, bounds=True, within=True, policy=POLICY)
+@command(
+    "review --retire --keep --pin --undo",
+    LEARN,
+    help="Say what each note has earned or cost, and which were never needed, with the evidence, and what a decision would need."
+    "\n\nOn a terminal it then asks of each, and a key retires, keeps or pins it; options do the same in a script. All of it can "
+    "be undone, with --undo or `keepworth memory rollback --source review`.",
+    bounds=True,
+    within=True,
+    opens=OWN_ENCODER,
+    policy=POLICY,
+    retire=Help("Delete this note. May be repeated, as the next three.", "--retire ID", kind=list[str] | None),
+    keep=Help("Keep it as it is: asked again where rewards come to say something else.", "ID", kind=list[str] | None),
+    pin=Help("Show it always, and never leave it out to learn what it is worth.", "ID", kind=list[str] | None),
+    undo=Help("Take back the last of these three.", "ID", kind=list[str] | None),
+)
 def review(caller: VerbCaller, **bounds: Any) -> Any:
     """Say what each note has earned or cost, and which were never needed, with the evidence.
 
     $ keepworth memory review
     $ keepworth memory review --user ana --json
+    $ keepworth memory review --retire m3 --retire m9 --pin m4
     """
     return caller.memory.review(**bounds, **caller.nobody(bounds.get("user_id", "")))
+
+
+@verb("POST /review", "write", of="settle", key="items", writes=True)
+def settle_items(
+    caller: VerbCaller,
+    retire: Annotated[list[str] | None, Field(max_length=MOST, description="Ids of notes to delete.")] = None,
+    keep: Annotated[list[str] | None, Field(max_length=MOST, description="Ids of notes that stay as they are.")] = None,
+    pin: Annotated[list[str] | None, Field(max_length=MOST, description="Ids of notes to show always.")] = None,
+    undo: Annotated[
+        list[str] | None, Field(max_length=MOST, description="Ids whose last such change is taken back.")
+    ] = None,
+) -> list[Item]:
+    """Retire, keep or pin notes after a review, or take that back."""
+    choices = {"retire": retire, "keep": keep, "pin": pin, "undo": undo}
+    items = caller.memory.settle(**{name: ids or () for name, ids in choices.items()})
+    return [caller.item(item) for item in items]
 
 
 # -- episodes ---------------------------------------------------------------------------------------------------------

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import UnknownName
 from keepworth.base.text import entry, one_line
-from keepworth.cli.memory.group import Call, Line, Lines, NoteLine, again, prints
+from keepworth.cli.memory.group import Call, Line, Lines, NoteLine, again, item_line, prints
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
 from keepworth.serving import verbs
 
 if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Account, Balance
-    from keepworth.memory.choose.review import ReviewedItem
+    from keepworth.memory.choose.review import Review, ReviewedItem
     from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Worth
 
@@ -147,6 +148,12 @@ def _ledger(call: Call) -> Lines:
 
 @prints(verbs.review)
 def _review(call: Call) -> Lines:
+    chosen = {name: ids for name in CHOICES if (ids := call.values[name])}
+    if chosen:
+        yield from map(item_line, call.memory.settle(**chosen))
+        return
+    from keepworth.memory.choose.review import GROUPS
+
     review = call()
     heading = ""
     for reviewed in review.items:
@@ -155,21 +162,76 @@ def _review(call: Call) -> Lines:
             yield Line(None, f"{heading[0].upper()}{heading[1:]}:")
         record = {"item": reviewed.item.id, "text": reviewed.item.text, **_plain_review(reviewed)}
         text = entry(f"{reviewed.item.id:>6}  ", f"{one_line(reviewed.item.text):.100}", min(width(), 110))
-        sentence = entry("        ", reviewed.sentence, min(width(), 110)) if heading != "never needed" else ""
+        words = (reviewed.sentence, reviewed.needs, "You decided to keep it." if reviewed.settled else "")
+        sentence = entry("        ", " ".join(filter(None, words)), min(width(), 110)) if heading != GROUPS[-1] else ""
         yield Line(record, "\n".join(filter(None, (text, sentence))))
     yield NoteLine(str(review))
-    if costing := review.of("costs"):
-        ids = " ".join(reviewed.item.id for reviewed in costing)
-        yield NoteLine(f"To retire what costs: {again(call.file, 'forget', *ids.split())}; a rollback brings it back.")
-    elif review.items and not review.rewarded:
+    if review.items and not review.rewarded:
         yield NoteLine("No turn had an outcome yet: see `keepworth hook --install`, or `keepworth memory reward`.")
+    elif sys.stdin.isatty() and sys.stdout.isatty() and not call.as_json:
+        yield from _ask_of_each(call, review)
+    elif costing := review.of("costs"):
+        options = [word for reviewed in costing for word in ("--retire", reviewed.item.id)]
+        yield NoteLine(f"To retire what costs: {again(call.file, 'review', *options)}; --undo brings it back.")
+
+
+CHOICES = ("retire", "keep", "pin", "undo")
+KEYS = {name[0]: name for name in CHOICES}
+KEYS_HELP = "r retires it, k keeps it, p pins it, u undoes the last; Enter goes on, q ends"
+
+
+def _ask_of_each(call: Call, review: Review) -> Lines:
+    """Asks of each note that nobody has decided about, and does what the key says."""
+    from keepworth.memory.choose.review import ALWAYS
+
+    open_ones = [one for one in review.items if one.group != ALWAYS and not one.settled]
+    done: list[tuple[int, str]] = []  # places of the notes that were decided about, with their ids
+    place = 0
+    while place < len(open_ones):
+        reviewed = open_ones[place]
+        id = reviewed.item.id
+        yield NoteLine(
+            f"\n{id} ({place + 1} of {len(open_ones)}, {reviewed.group})  {one_line(reviewed.item.text):.100}"
+        )
+        yield NoteLine(KEYS_HELP)
+        key = _read_key()
+        if key == "q":
+            return
+        if key == "u":
+            if done:
+                place, last = done.pop()
+                call.memory.settle(undo=[last])
+                yield NoteLine(f"{last}: undone.")
+            else:
+                yield NoteLine("There is nothing to undo yet.")
+            continue
+        if key in KEYS:
+            call.memory.settle(**{KEYS[key]: [id]})
+            done.append((place, id))
+            yield NoteLine(f"{id}: {PAST[KEYS[key]]}.")
+        if key in KEYS or key in ("\r", "\n", " "):
+            place += 1
+
+
+PAST = {"retire": "retired", "keep": "kept", "pin": "pinned"}
+
+
+def _read_key() -> str:
+    """Reads a key, without Enter; "q" where there is none."""
+    import click
+
+    try:
+        return click.getchar().lower()
+    except (EOFError, KeyboardInterrupt):
+        return "q"
 
 
 def _plain_review(reviewed: ReviewedItem) -> dict[str, Any]:
     """Converts to JSON, with null for unknown values."""
     numbers = {name: getattr(reviewed, name) for name in ("points", "low", "high")}
     finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-    return {"group": reviewed.group, **finite, "sentence": reviewed.sentence}
+    words = {name: getattr(reviewed, name) for name in ("sentence", "needs", "settled")}
+    return {"group": reviewed.group, **finite, **words}
 
 
 def _account_lines(account: Account, text: str, wide: bool) -> str:

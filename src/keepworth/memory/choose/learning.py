@@ -87,6 +87,7 @@ class CandidateSources:
         searched: Whether it is used even if the policy has a retriever.
         stage: The later stages of a search, for candidates (id, score) of a retriever; `staged` says that there are some.
         admits: Whether an item may be shown at all; `narrowly` says that only a few may.
+        always: The ids of items that are shown in any case, so that chance decides about none of them.
     """
 
     search: Callable[[], SearchAnswer]
@@ -95,6 +96,7 @@ class CandidateSources:
     staged: bool
     admits: Callable[[Item], bool]
     narrowly: bool
+    always: frozenset[str]
 
 
 class Learning:
@@ -205,6 +207,8 @@ class Learning:
             hits, candidates = self._candidates(experience, query, answer, sources)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
             again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
+            if sources.always:
+                again |= {place: (1.0, True) for place, hit in enumerate(hits) if hit.id in sources.always}
             # No rewards yet: the order of the search is shown.
             empty = policy.record is not None and not len(record)
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)

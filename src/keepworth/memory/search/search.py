@@ -204,8 +204,8 @@ class Hits(list[Hit]):
     for agents that read no text; a negative weight discourages.
     text: all of them as lines for a prompt, within `tokens`: short notes whole, of long ones the passage that fits the query;
     block: the same, with the ids of what is cut and of what had no room. wording: the text that a policy made in place of the
-    lines, or None; last: a line that it adds. core: the items of the kind core that the search may show, whether they fit the
-    query or not: they come first in the text."""
+    lines, or None; last: a line that it adds. core: the items that are always shown, whether they fit the query or not:
+    they come first in the text."""
 
     __slots__ = ("advice", "core", "decision", "last", "policy", "propensity", "query", "tokens", "wording")
 

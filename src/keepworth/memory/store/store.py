@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.memory.errors import EncoderMismatch, Purged, StorageFull, UnknownSnapshot, files_left
-from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
+from keepworth.memory.item import EVERYWHERE, PINNED, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.index import Embedder
@@ -41,6 +41,8 @@ SCOPES = 1024
 """Most scopes whose names, and whose ids, are cached."""
 
 
+ALWAYS = f"(kind = 'core' OR metadata LIKE '%\"{PINNED}\"%')"
+"""A first look for the items that are shown always, which finds too many: see `Item.always`."""
 UNDONE = "undone"
 """The name of the fact that holds the newest undo whose items were looked at for vectors that they lack."""
 LAST_ROW = 2**63 - 1
@@ -333,18 +335,19 @@ class Store:
         return time
 
     def core_ids(self) -> frozenset[str]:
-        """Return the ids of all items of the kind core, in whatever state and scope. They are read once, and then followed."""
+        """Return the ids of all items of the kind core, and of those whose metadata have the name `PINNED`, in whatever state and
+        scope. They are read once, and then followed."""
         with self.database.reading() as connection:
             head, (seq, ids) = self.head(), self._core
             if seq != head:
                 if 0 <= seq < head:
                     changed = self.changed_since(seq)
                     numbers = among([int(id[1:]) for id in changed])
-                    those = f"SELECT n FROM items WHERE n {AMONG} AND kind = 'core'"
+                    those = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS}"
                     listed = select(connection, those, (numbers,)) if changed else []
                 else:
                     changed, ids = [], frozenset()
-                    listed = select(connection, "SELECT n FROM items WHERE kind = 'core'")
+                    listed = select(connection, f"SELECT n FROM items WHERE {ALWAYS}")
                 ids = ids.difference(changed) | {f"m{n}" for (n,) in listed}
                 self._core = head, ids
             return ids

@@ -159,10 +159,10 @@ def rollback(
     target: str = "",
     sources: Sequence[str] = (),
     since: str = "",
-    entry: int = 0,
+    numbers: Sequence[int] = (),
 ) -> Rollback:
-    """Undo an episode or a rollback (`target`), what came from one of `sources`, everything `since` a snapshot, or one `entry` of
-    the journal, inside `scope`."""
+    """Undo an episode or a rollback (`target`), what came from one of `sources`, everything `since` a snapshot, or the entries
+    of the journal with these `numbers`, inside `scope`."""
     position = store.position_of(since) if since else 0
     if not isinstance(target, str):
         raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory: give its id as text")
@@ -178,18 +178,19 @@ def rollback(
             if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(_unknown(store, "episode or rollback", target))
             where, value = "episode = ? AND episode <> ''", target
-        elif entry:
-            where, value = "seq = ?", entry
+        elif numbers:
+            where, value = f"seq {AMONG}", among(numbers)
         elif sources:
             where, value = f"source {AMONG} AND kind <> 'ROLLBACK'", among(sources)
         else:
             where, value = "seq > ?", position
         matching = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
         inside = [seq for seq, home in matching if scope.contains(transaction.scope_of(home))]
-        if not inside and (again is not None or entry):
-            raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
+        listed = ", ".join(map(str, numbers))
+        if not inside and (again is not None or numbers):
+            raise UnknownEpisode(_unknown(store, "entry" if numbers else "rollback", listed or target))
         named = f"source {', '.join(sources[:3])}{' and others' if len(sources) > 3 else ''}"
-        reason = target or (f"entry {entry}" if entry else "") or (named if sources else f"since {since}")
+        reason = target or (f"entry {listed}" if numbers else "") or (named if sources else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
     return store.change(scope, work)

@@ -29,8 +29,6 @@ from keepworth.base.arrays import Floats, Rows
 from keepworth.memory.importance import MARKS, marks
 from keepworth.methods.writers._keeper_evidence import LEAST, Evidence
 
-PINNED = "pinned"
-"""The metadata key of an item that, where true, protects it from deletion."""
 PRECISION, SLOPE_PRECISION = 8.0, 4.0
 """Prior precision of the weights around `PRIOR`, from their differences between data sets, and of b around 1."""
 STEPS = 6
@@ -161,7 +159,7 @@ def _chance(evidence: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Flo
 def _change(evidence: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
     """Returns [draws] twice: how much more often `new` keeps what is asked for than `old` if a draw of weights is right, over the
     facts of each scope up to its last reward; and how often exactly one of both keeps it."""
-    pinned = np.array([bool(item.metadata.get(PINNED)) for item in evidence.items])
+    pinned = np.array([item.pinned for item in evidence.items])
     more, one_of_both = np.zeros((2, len(drawn)))
     last = dict(zip(evidence.inside, evidence.entry, strict=True))
     for inside, rewards in Counter(evidence.inside).items():

@@ -20,7 +20,7 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.importance import MARKS, PRIOR, marks
 from keepworth.memory.item import Item
 from keepworth.methods.writers._keeper_evidence import evidence
-from keepworth.methods.writers._keeper_learning import PINNED, KeeperCheck, learn
+from keepworth.methods.writers._keeper_learning import KeeperCheck, learn
 from keepworth.records.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.registry import Method
 
@@ -112,7 +112,7 @@ class Keeper:
 
     def _least(self, items: dict[str, Item], scores: dict[str, float], version: int) -> Withdrawal | None:
         """Returns the next deletion; None where there is room, or all items are pinned."""
-        free = [item for item in items.values() if not item.metadata.get(PINNED)]
+        free = [item for item in items.values() if not item.pinned]
         if len(items) <= self.most or not free:
             return None
         key, _, gone = min((scores[item.id], int(item.id[1:]), item.id) for item in free)

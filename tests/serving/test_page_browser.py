@@ -23,7 +23,7 @@ WIDTHS = (390, 830, 1280, 1920)
 UNSEEN = "\u202egnp.exe\u202c \u2066x\u2069 \u200b"
 SCRIPT = f"<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> {UNSEEN}"
 LONG = "w" * 1_000_000
-VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "episodes", "episodes/{episode}")
+VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "review", "episodes", "episodes/{episode}")
 
 
 class Served:
@@ -172,7 +172,7 @@ def test_percents_that_stand_for_nothing_leave_a_page(visit: Visit, behind: str)
 def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
     for roles in (("read", "write", "reward"), ("read", "write", "reward", "admin")):
         visit = Visit(chromium, served, served.token(*roles))
-        assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Episodes"]
+        assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Review", "Episodes"]
         visit.go("memory/m4" if "admin" in roles else "memory")
         assert bool(visit.page.locator("button:has-text('Undo')").count()) == ("admin" in roles)
         visit.close()
@@ -289,6 +289,35 @@ def test_a_change_is_undone_after_a_question_and_brought_back(visit: Visit) -> N
     page.click("#news >> text=Undo the undo")
     visit.until("document.querySelector('.detail .text')?.textContent === 'Bo drinks coffee'")
     assert memory.get(note.id).text == "Bo drinks coffee"
+
+
+def test_a_note_is_retired_after_a_review_and_brought_back(visit: Visit, served: Served) -> None:
+    page, memory = visit.page, served.memory
+    item = memory.add("The modem of the hall is loud")
+    visit.go("review")
+    note = page.locator("li.finding", has_text=item.text)
+    note.get_by_role("button", name=f"Retire {item.id}").click()
+    note.locator("text=retired").wait_for()
+    assert memory.get(item.id).deleted
+    assert page.evaluate("document.activeElement.textContent") == "Undo", "the keyboard goes on where it was"
+    page.keyboard.press("Enter")
+    note.get_by_role("button", name=f"Pin {item.id}").click()
+    note.locator("text=pinned").wait_for()
+    assert (memory.get(item.id).deleted, memory.get(item.id).pinned) == (False, True)
+    visit.go("overview")
+    visit.go("review")
+    section = page.locator("section", has=page.get_by_role("heading", name="Always shown"))
+    section.get_by_role("button", name=f"Undo {item.id}").click()
+    page.locator("section", has=page.get_by_role("heading", name="Never needed")).get_by_text(item.text).wait_for()
+    assert memory.get(item.id).metadata == {}
+    memory.delete(item.id)
+
+
+def test_who_may_only_read_is_offered_no_choice_in_a_review(chromium: Any, served: Served) -> None:
+    with closing(Visit(chromium, served, served.token("read"))) as visit:
+        visit.go("review")
+        assert visit.page.locator("li.finding").count() > 2
+        assert visit.page.locator(".choices button").count() == 0
 
 
 def test_the_first_steps_are_told(chromium: Any, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def _sum_up(listed: Sequence[ReviewedItem], verb: str, sign: float) -> str:
 
 def _review(item: Item, account: Account | None, balance: Balance) -> ReviewedItem:
     if item.always:
-        shown = f" It was shown in {account.seen:,.0f} turns that had an outcome." if account and account.seen else ""
+        shown = f" It was shown in {_outcomes(account)}." if account and account.seen else ""
         pinned = "It is pinned" if item.pinned else "It is of the kind core"
         return ReviewedItem(item, ALWAYS, 0.0, 0.0, 0.0, f"{pinned}, and so it is always shown.{shown}")
     if account is None or not (account.seen or account.rows):
@@ -122,7 +122,7 @@ def _review(item: Item, account: Account | None, balance: Balance) -> ReviewedIt
     share = min(1.0, account.seen / balance.rewarded) if balance.rewarded else 0.0
     scale = 100.0 * share / balance.span if balance.span else 0.0
     ends = [scale * end if math.isfinite(end) else end for end in account.interval]
-    shown = f"Shown in {account.seen:,.0f} turns that had an outcome"
+    shown = f"Shown in {_outcomes(account)}"
     if not math.isnan(account.success):
         shown += f", mean reward {account.success:.2f} ({account.usual:.2f} over all turns)"
     if account.clear:
@@ -138,6 +138,10 @@ def _review(item: Item, account: Account | None, balance: Balance) -> ReviewedIt
     tested = f"Chance decided in {account.rows:,} of them." if account.rows else "It was never left out by chance."
     needs = _needs(account, balance.rewarded)
     return _file_under(item, "undecided", scale * account.effect, *ends, sentence=f"{shown}. {tested}", needs=needs)
+
+
+def _outcomes(account: Account) -> str:
+    return f"{account.seen:,.0f} {'turn' if round(account.seen) == 1 else 'turns'} that had an outcome"
 
 
 def _file_under(

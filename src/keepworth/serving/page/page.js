@@ -2,7 +2,8 @@
 import { decoded, forgetToken, get, keepToken, offeredToken, Refused, token } from "./api.js";
 import { make, problem } from "./dom.js";
 
-const VIEWS = [{ name: "overview", title: "Overview" }, { name: "memory", title: "Memory" }, { name: "episodes", title: "Episodes" }];
+const VIEWS = [{ name: "overview", title: "Overview" }, { name: "memory", title: "Memory" }, { name: "review", title: "Review" },
+  { name: "episodes", title: "Episodes" }];
 const KEYS = [
   ["/", "search"], ["j k", "next row, row before"], ["Enter", "open the row"], ["Esc", "back to the list, out of a field"], ["?", "these keys"],
 ];

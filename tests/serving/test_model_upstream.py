@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from keepworth import Client
+from keepworth.models.chat_format import TokenizerChat
 from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.call_formats import FORMATS, MARK
@@ -102,9 +103,17 @@ def test_the_sdks_read_its_answers(server: MemoryServer) -> None:
     with pytest.raises(openai.NotFoundError, match="no route POST /v1/embeddings"):
         client.embeddings.create(model="tiny", input="x")
     tools: Any = [{"type": "function", "function": {"name": "look"}}]
-    with pytest.raises(openai.BadRequestError, match="tools is not supported"):
-        client.chat.completions.create(model="tiny", messages=messages, tools=tools)
+    both = client.chat.completions.create(model="tiny", messages=messages, tools=tools, n=2, max_tokens=4)
+    assert [choice.index for choice in both.choices] == [0, 1]
+    response = client.responses.create(model="tiny", input="What am I allergic to?", max_output_tokens=4)
+    assert response.usage.output_tokens <= 4
+    with pytest.raises(openai.BadRequestError, match="bound to no grammar"):
+        client.chat.completions.create(model="tiny", messages=messages, tools=tools, tool_choice="required")
     client.close()
+    anthropic = pytest.importorskip("anthropic")
+    claude = anthropic.Anthropic(base_url=server.url, api_key=server.token, max_retries=0)
+    assert claude.messages.create(model="tiny", messages=messages, max_tokens=4).usage.output_tokens <= 4
+    claude.close()
 
 
 def test_a_caller_that_leaves_takes_its_request_along(
@@ -131,7 +140,10 @@ def test_a_caller_that_leaves_takes_its_request_along(
         ({"min_p": 0.9}, "min_p is not supported"),
         ({"temperature": "hot"}, "temperature is not supported"),
         ({"top_p": 0}, "top_p"),
-        ({"n": 2}, "n is not supported"),
+        ({"n": 0}, "n is not supported"),
+        ({"top_logprobs": 3}, "top_logprobs is not supported"),
+        ({"response_format": {"type": "json_object"}}, "bound to no grammar"),
+        ({"messages": [QUESTION, {"role": "assistant", "content": "To"}]}, "is not continued"),
         ({"max_tokens": -1}, "max_tokens"),
         ({"max_tokens": 4000}, "past the 2048"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "both texts"),
@@ -164,8 +176,9 @@ FIRST = "{% for m in messages[1:] if m['role'] == 'system' %}{{ raise_exception(
 def test_a_model_with_a_strict_template_takes_memory_and_a_system_prompt(
     server: MemoryServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch, strict: str, parts: bool
 ) -> None:
-    tokenizer = server.gateway.upstream.transport.model.tokenizer  # type: ignore[union-attr]
-    monkeypatch.setattr(tokenizer, "chat_template", strict + TEMPLATE)
+    model: Any = server.gateway.upstream.transport.model  # type: ignore[union-attr]
+    monkeypatch.setattr(model.tokenizer, "chat_template", strict + TEMPLATE)
+    monkeypatch.setattr(model, "chat", TokenizerChat(model.tokenizer, "tiny"))
     seen = prompts(server, monkeypatch)
     text = f"What am I allergic to, {len(strict)} {parts}?"
     asked = {"role": "user", "content": [{"type": "text", "text": text}] if parts else text}

@@ -420,5 +420,11 @@ def _by_path(table: Mapping[str, Any], path: str) -> Any:
     return next((value for beginning, value in table.items() if path.startswith(beginning)), None)
 
 
+async def hung_up(request: Request) -> None:
+    """Wait until the caller has hung up. The body has to be read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def _nobody_left(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it

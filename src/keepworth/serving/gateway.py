@@ -50,7 +50,7 @@ from keepworth.memory.store import kept_calls, notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
 from keepworth.serving.access import Access, bounds_in, new_access
-from keepworth.serving.application import Streamed
+from keepworth.serving.application import Streamed, hung_up
 from keepworth.serving.call_formats import (
     FORMATS,
     CallFormat,
@@ -430,7 +430,7 @@ class Gateway:
                 episode=turn.episode,
             )
         )
-        left = asyncio.ensure_future(_hung_up(request))
+        left = asyncio.ensure_future(hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
@@ -609,12 +609,6 @@ class Gateway:
                 self._write_words(open, id, words)
             except KeepworthError as error:
                 _LOG.warning("a turn could not be written: %s", error)
-
-
-async def _hung_up(request: Request) -> None:
-    """Wait until the caller has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _last_question(store: Store, pieces: Sequence[Any]) -> str:

@@ -1,6 +1,7 @@
 """Rewards of the user: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
 
 def score(answer, row): return float(answer.strip() == row["solution"])                   # ours
+def score(answer, row, episode): return 1.0 / len(episode.segments)                       # ours, by the calls of the model
 def score(completions, solution, **_): return [float(...) for ...]                        # TRL's"""
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
-from keepworth.records.episode import LARGEST_REWARD, RewardTerm, Task
+from keepworth.records.episode import LARGEST_REWARD, Episode, RewardTerm, Task
 from keepworth.worlds.environment import in_lasting_loop, in_thread
 from keepworth.worlds.own import DataRow, MissingField, messages_of
 from keepworth.worlds.verifiers import VERIFIERS, verifier, verify
@@ -36,12 +37,14 @@ class UnusableReward(KeepworthError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One reward function. `name` is that of its term; `batched` says that it takes TRL's arguments."""
+    """One reward function. `name` is that of its term; `batched` says that it takes TRL's arguments, and `judges` that it takes
+    the episode."""
 
     name: str
     function: RewardFunction
     weight: float = 1.0
     batched: bool = False
+    judges: bool = False
 
     def value(self, returned: Any, place: str) -> float | None:
         """Converts the function's result to a number; None where it gives no reward. Raises UnusableReward."""
@@ -82,11 +85,17 @@ class Scoring:
     rewards: tuple[Reward, ...]
     logged: bool = False
 
-    async def terms(self, task: Task, answer: str) -> list[RewardTerm]:
-        """Returns the term of each reward that gives one."""
+    async def terms(self, task: Task, answer: Any, episode: Episode | None = None) -> list[RewardTerm]:
+        """Returns the term of each reward that gives one.
+
+        Args:
+            task: The task.
+            answer: The answer: a text, or what a program that is the agent returned.
+            episode: The episode, for rewards that take it.
+        """
         terms = []
         for reward in self.rewards:
-            returned = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
+            returned = await in_thread(call_reward, reward, task, answer, episode)  # it may compute for long, or hang
             value = reward.value(
                 await in_lasting_loop(returned) if inspect.isawaitable(returned) else returned, place_of(task)
             )
@@ -94,15 +103,15 @@ class Scoring:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
         return terms
 
-    async def __call__(self, task: Task, answer: str) -> tuple[RewardTerm, ...]:
-        terms = await self.terms(task, answer)
+    async def __call__(self, task: Task, answer: Any, episode: Episode | None = None) -> tuple[RewardTerm, ...]:
+        terms = await self.terms(task, answer, episode)
         if not terms:
             raise UnusableReward(
                 f"No reward says anything of an answer to {place_of(task)}: it is left out.",
                 "One of them must return a number.",
             )
         if self.logged and task.answers and task.verifier and task.verifier not in {term.name for term in terms}:
-            terms.append(RewardTerm(task.verifier, verify(task, answer), weight=0.0))
+            terms.append(RewardTerm(task.verifier, verify(task, _text_of(answer, episode)), weight=0.0))
         return tuple(terms)
 
     @property
@@ -117,27 +126,35 @@ class Scoring:
         return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
 
 
-def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
+def _text_of(answer: Any, episode: Episode | None) -> str:
+    return answer if episode is None else episode.answer
+
+
+def call_reward(reward: Reward, task: Task, answer: Any, episode: Episode | None = None) -> Any | Awaitable[Any]:
     """Calls a reward on an answer. The result may have to be awaited. Raises MissingField where a verifier has no answer to
     compare with.
 
     Args:
         reward: The reward and the form in which it is called.
         task: The task; the function gets a copy of its row.
-        answer: The text that is judged.
+        answer: What is judged: a text, or what a program that is the agent returned.
+        episode: The episode, for rewards that take it; verifiers and rewards of TRL's form judge the text of its answer.
     """
+    text = _text_of(answer, episode)
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
             raise MissingField(
                 f"{place_of(task)} has no field 'answer', against which {reward.name} judges.",
                 "Add it, or give a reward of your own.",
             )
-        return reward.function(answer, task.answers)
-    row = deepcopy(task.row or _row_of(task))  # the reward may change it
+        return reward.function(text, task.answers)
+    row = row_of(task)
+    if reward.judges:
+        return reward.function(answer, row, episode=episode)
     if not reward.batched:
         return reward.function(answer, row)
     messages = deepcopy(messages_of(task))
-    completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
+    completion: Any = [{"role": "assistant", "content": text}] if messages else text
     columns = {key: [value] for key, value in row.items() if key not in BATCHED}
     takes = inspect.signature(reward.function).parameters
     asked = [list(messages) if messages else task.input]
@@ -183,18 +200,24 @@ def _reward(given: str | RewardFunction, weight: float) -> Reward:
     signature = inspect.signature(given)
     if BATCHED & set(signature.parameters):
         return Reward(name, given, weight, batched=True)
+    judges = "episode" in signature.parameters
     try:
-        signature.bind("", {})
+        signature.bind("", {}, **({"episode": None} if judges else {}))
     except TypeError:
         raise UnusableReward(
             f"The reward {name!r} takes ({', '.join(signature.parameters)}).",
-            "It is called with (answer, row), or, where it takes `completions`, as TRL calls its reward functions.",
+            "It is called with (answer, row), and with the episode where it takes `episode`; or, where it takes `completions`, "
+            "as TRL calls its reward functions.",
         ) from None
-    return Reward(name, given, weight)
+    return Reward(name, given, weight, judges=judges)
 
 
-def _row_of(task: Task) -> DataRow:
-    """Makes a row for a reward from a task that has none: its question, answers and labels."""
+def row_of(task: Task) -> DataRow:
+    """Returns a copy of a task's row, which user code may change. One of a task that has none holds its question, answers and
+    labels."""
+    if task.row:
+        copied: DataRow = deepcopy(task.row)  # type: ignore[assignment]
+        return copied
     row = DataRow(id=task.key, question=task.input, answers=list(task.answers), **task.tags)
     if task.answers:
         row["answer"] = task.answers[0]

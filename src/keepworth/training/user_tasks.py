@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from keepworth.base.errors import require_known
 from keepworth.models.chat_format import TokenizerChat
+from keepworth.training.programs import AgentProgram, program_of
 from keepworth.training.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.training.settings import Count, Idle, Settings, is_supervised, require_effect
 from keepworth.training.system import EPISODE, Measured, Pair, System
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from keepworth.worlds.agent import Agent
     from keepworth.worlds.environment import Environment
     from keepworth.worlds.recall import Recall
+
+
+ROLE = "policy"
+"""The role of the model's calls."""
 
 
 class Config(Settings):
@@ -50,6 +55,13 @@ class Config(Settings):
         description="strip: what stands in <think> is no part of the answer, nor of the conversation after it",
     )
     turns: Count = Field(default=1, description="with an environment: how often the model may act in an episode")
+    calls: Count = Field(default=32, description="with a program as the agent: answers of the model in a rollout, at most")
+    agent_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="with a program as the agent: how long it may take, without what it waits for the model",
+    )
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
     weights: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
         default=[], description="of the rewards, in their order; 1 each if empty"
@@ -77,7 +89,7 @@ class Given:
     tasks: OwnTasks
     reward: Any = None
     environment: Callable[[Task], Environment] | None = None
-    agent: Callable[[Task, Bank | None], Agent] | None = None
+    agent: Callable[..., Any] | str | None = None
     recall: Callable[[Config], Recall] | None = None
     memory: str = ""
 
@@ -90,9 +102,14 @@ class Given:
             "reward": [reward.name for reward in score.rewards] if score else [],
             "reward_digest": score.digest if score else "",
             "environment": _name(self.environment),
-            "agent": _name(self.agent),
+            "agent": _name(self.agent) if self.program is None else self.program.name,
             "memory": self.memory,
         }
+
+    @property
+    def program(self) -> AgentProgram | None:
+        """The agent, where it is a program that calls a model at an address."""
+        return program_of(self.agent)
 
     @property
     def remembers(self) -> bool:
@@ -141,8 +158,12 @@ def require_given(config: Config, given: Given) -> None:
     else:
         idle.append((("weights",), "without rewards of your own", "give them"))
     if given.agent is not None:
-        keys = ("format", "system", "stop", "thinking")
+        keys = ("format", "system", "stop", "thinking") if given.program is None else ("system", "stop", "thinking")
         idle.append((keys, "with an agent of your own", "leave the agent out"))
+    if given.program is None:
+        idle.append((("calls", "agent_seconds"), "without a program as the agent", "give one"))
+    elif given.environment is not None:
+        raise ValueError("a program acts in a world of its own: leave the environment out, or give an agent for it")
     if not given.remembers:
         idle.append((("recall",), "without a memory", "give a memory, or rows with `writes`"))
     elif given.agent is not None:
@@ -153,7 +174,9 @@ def require_given(config: Config, given: Given) -> None:
             raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
         _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
-        try_rewards(score, given.tasks.all, config.environment_seconds)
+        tried = tuple(reward for reward in score.rewards if not reward.judges)
+        if tried and given.program is None:  # the answer of a program may be of any type
+            try_rewards(replace(score, rewards=tried), given.tasks.all, config.environment_seconds)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, ABSTAINED))
         judged = [task for task in given.tasks.all if task.verifier != ABSTAINED]
@@ -181,13 +204,23 @@ def recall_of(config: Config, given: Given) -> Recall | None:
 def system(config: Config, given: Given) -> System:
     from keepworth.worlds.chat import Chat
     from keepworth.worlds.driver import Limits, Play
-    from keepworth.worlds.question import Question
+    from keepworth.worlds.question import JudgedQuestion, Question
     from keepworth.worlds.recall import another, evidence_only
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
+    program = given.program
 
     def environment(task: Task) -> Environment:
-        return Question(score) if given.environment is None else given.environment(task)
+        if given.environment is not None:
+            return given.environment(task)
+        return Question() if score is None else JudgedQuestion(score)
+
+    def run_program(task: Task, memory: Bank | None) -> Agent:
+        from keepworth.training.interception import ProgramAgent, RolloutLimits
+
+        assert program is not None
+        limits = RolloutLimits(config.max_tokens, config.calls, config.agent_seconds)
+        return ProgramAgent(program, task, config.model, ROLE, config.format, limits)
 
     def playing(shows: Recall | None) -> Play:
         def chat(task: Task, memory: Bank | None) -> Agent:
@@ -201,7 +234,8 @@ def system(config: Config, given: Given) -> System:
                 schemas=tools_of(task),
             )
 
-        return Play(environment, given.agent or chat)
+        agent = run_program if program is not None else cast("Callable[..., Agent] | None", given.agent) or chat
+        return Play(environment, agent)
 
     def measured(split: str) -> Measured:
         tasks = list(tasks_of[split])[: config.questions]
@@ -219,9 +253,9 @@ def system(config: Config, given: Given) -> System:
     if given.environment is None and (score is None or score.logged):
         names += sorted(verifiers - set(names))
     metrics = {**({} if len(names) == 1 else {EPISODE: "reward"}), **{name: name for name in names}}
-    length = config.turns * config.max_tokens
+    length = (config.turns if program is None else config.calls) * config.max_tokens
     return System(
-        role="policy",
+        role=ROLE,
         title=f"a policy learns {given.tasks.name}",
         train=tasks_of["train"],
         play=playing(recall),
@@ -306,14 +340,14 @@ def require_chat(
     """
     if given.tasks.remark:
         progress.note(given.tasks.remark)
-    if given.agent is not None:
+    if given.agent is not None and given.program is None:
         return
     from keepworth.worlds.chat import PlainFormat, format_of
 
     chat = format_of(model, config.format, config.stop)
     if isinstance(chat, PlainFormat) and config.format == "auto":
         progress.note(f"{model.name} has no chat template: prompts are given as bare texts (format = plain).")
-    if given.environment is not None:
+    if given.environment is not None or given.program is not None:
         return
     if is_supervised(config):
         lengths = [len(whole_answer(task, model, chat)) for task in given.tasks.by_split["train"]]

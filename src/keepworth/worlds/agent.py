@@ -7,10 +7,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from keepworth.base.errors import KeepworthError
 from keepworth.base.text import as_line
-from keepworth.records.episode import MemoryEvent, Observation, Shown
+from keepworth.records.episode import MemoryEvent, Observation, Shown, StopReason
 from keepworth.records.model import FinishReason, Reads, Sample, Tokens
 
 
@@ -23,12 +24,24 @@ class Action:
         cut: Whether the tokens ran out before the model ended it; the environment gets it as it is.
         shown: Memories that the agent saw.
         operations: Changes that it made to its memory.
+        errors: Failures that did not end its work, for the record.
+        returned: What it returned, where that is no text.
     """
 
     text: str
     cut: bool = False
     shown: tuple[Shown, ...] = ()
     operations: tuple[MemoryEvent, ...] = ()
+    errors: tuple[str, ...] = ()
+    returned: Any = None
+
+
+class AgentStopped(KeepworthError):
+    """An agent came to no action. `stop` is how its episode ends, and `errors` are failures before that."""
+
+    def __init__(self, message: str, fix: str = "", *, stop: StopReason, errors: tuple[str, ...] = ()) -> None:
+        super().__init__(message, fix)
+        self.stop, self.errors = stop, errors
 
 
 class Caller(Reads, Protocol):

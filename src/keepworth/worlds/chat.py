@@ -309,19 +309,35 @@ def read_action(text: str, tools: Sequence[ToolDescription]) -> str:
 
 
 def call_in(text: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Returns (name, arguments) of the first call in `text`; None where there is none that can be parsed.
+    """Returns (name, arguments) of the first call in `text`; None where there is none that can be parsed."""
+    return next(iter(calls_in(text)[1]), None)
+
+
+def calls_in(text: str) -> tuple[str, list[tuple[str, Mapping[str, Any]]]]:
+    """Returns the text around the calls in `text`, and (name, arguments) of each; all of the text where there is none that can be
+    parsed.
 
     It reads `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS] [{...}]` (Mistral), or one JSON object that is
     the whole text (Llama)."""
-    tagged, listed = _TAGGED.search(text), _LISTED.search(text)
-    for written in (tagged[1] if tagged else "", listed[1] if listed else "", text.strip()):
-        for call in _objects(written):
-            name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
-            if isinstance(arguments, str):
-                arguments = next(_objects(arguments), None)
-            if isinstance(name, str) and isinstance(arguments, Mapping):
-                return name, arguments
-    return None
+    tagged = [match[1] for match in _TAGGED.finditer(text)]
+    listed = _LISTED.search(text)
+    for written, rest in (
+        (tagged, _TAGGED.sub("", text)),
+        ([listed[1]] if listed else [], text[: listed.start()] if listed else ""),
+        ([text.strip()], ""),
+    ):
+        if calls := [call for one_call in written for call in _calls_of(one_call)]:
+            return rest.strip(), calls
+    return text, []
+
+
+def _calls_of(written: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for call in _objects(written):
+        name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
+        if isinstance(arguments, str):
+            arguments = next(_objects(arguments), None)
+        if isinstance(name, str) and isinstance(arguments, Mapping):
+            yield name, arguments
 
 
 def _objects(written: str) -> Iterator[Mapping[str, Any]]:

@@ -7,7 +7,8 @@ These failures can happen, with these consequences:
   the episode is not trained on;
 * a context exceeds the window: CONTEXT_OVERFLOW, with the rewards until then; an answer does not end within its tokens:
   MAX_TOKENS, scored as it is; too many turns: MAX_TURNS. The policy causes these, so the episodes are trained on;
-* the model or the agent fails: the error is raised to the caller, because no episode can continue.
+* an agent that is a program of somebody else's fails (`AgentStopped`): the episode ends as that says;
+* the model or another agent fails: the error is raised to the caller, because no episode can continue.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from keepworth.records.episode import (
     make_failed_episode,
 )
 from keepworth.records.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
-from keepworth.worlds.agent import Action, Agent, Caller
-from keepworth.worlds.environment import Environment, ScoresTheEnd, Step
+from keepworth.worlds.agent import Action, Agent, AgentStopped, Caller
+from keepworth.worlds.environment import Environment, JudgesTheEpisode, ScoresTheEnd, Step
 
 # The context of a rollout, through which everything goes that takes time.
 #
@@ -651,7 +652,7 @@ class _Game:
     async def play(self, task: Task, seed: int, identity: str, snapshot: str = "") -> Episode:
         """Plays until the episode ends, and returns it."""
         try:
-            stop = await self._turns(task, seed)
+            stop = await self._turns(task, seed, identity, snapshot)
         except _Failed as failed:
             self.errors.append(str(failed))
             stop = failed.stop
@@ -660,6 +661,9 @@ class _Game:
                 await self._ask("close", self.environment.close)
             except _Failed as failed:  # the episode is complete: only `close` failed
                 self.errors.append(str(failed))
+        return self._record(task, identity, snapshot, stop)
+
+    def _record(self, task: Task, identity: str, snapshot: str, stop: StopReason) -> Episode:
         segments = tuple(self.caller.segments)
         return Episode(
             id=identity,
@@ -681,9 +685,9 @@ class _Game:
             seconds={"environment": self.seconds, "sample": self.caller.seconds},
         )
 
-    async def _turns(self, task: Task, seed: int) -> StopReason:
+    async def _turns(self, task: Task, seed: int, identity: str, snapshot: str) -> StopReason:
         """Plays until the episode ends, and returns why it ended."""
-        caller, feedback = self.caller, self.feedback
+        caller, feedback, environment = self.caller, self.feedback, self.environment
         observation = self._check_observation(
             "reset", await self._ask("reset", lambda: self.environment.reset(task, seed))
         )
@@ -697,14 +701,27 @@ class _Game:
             except ContextOverflow as overflow:
                 self.errors.append(overflow.message)
                 return await self._cut_off(StopReason.CONTEXT_OVERFLOW)
+            except AgentStopped as stopped:
+                self.errors += stopped.errors
+                if stopped.stop in UNSOUND:
+                    raise _Failed(str(stopped), stopped.stop) from stopped
+                self.errors.append(stopped.message)
+                return await self._cut_off(stopped.stop)
             if len(caller.segments) == calls:
                 self.exchanges.append(Exchange(f"{observation.question} {observation.text}".strip(), action.text))
             self.shown += action.shown
             self.operations += action.operations
+            self.errors += action.errors
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
             begun = self.seconds
-            step: Step = await self._ask("step", partial(self.environment.step, action.text))
+            asked = partial(environment.step, action.text)
+            if isinstance(environment, JudgesTheEpisode):
+                self.answer = action.text.strip()
+                so_far = self._record(task, identity, snapshot, StopReason.COMPLETED)
+                returned = action.text if action.returned is None else action.returned
+                asked = partial(environment.judge, returned, so_far)
+            step: Step = await self._ask("step", asked)
             if not isinstance(step, Step):
                 raise _Failed(f"{self._named('step')} returned {type(step).__name__}, not a Step")
             lasted = self._lasted(step, self.seconds - begun)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
-from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
+from keepworth.records.episode import Episode, Observation, RewardTerm, StopReason, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,20 @@ class ScoresTheEnd(Protocol):
 
     async def outcome(self) -> tuple[RewardTerm, ...]:
         """Returns the rewards of an episode that is ended from outside: its turns, its tokens or its window are used up."""
+        ...
+
+
+@runtime_checkable
+class JudgesTheEpisode(Protocol):
+    """An environment that judges an action by the episode that led to it."""
+
+    async def judge(self, returned: Any, episode: Episode) -> Step:
+        """Is called in place of `step`.
+
+        Args:
+            returned: The action: a text, or whatever a program that is the agent returned.
+            episode: The episode so far, with all calls of the model, and the action's text as the answer.
+        """
         ...
 
 

@@ -62,6 +62,14 @@ def test_what_is_drawn_is_scored_alike_wherever_it_ends(temperature: float, modu
     require_scored(model, PROMPTS, drawn, 1e-6)  # kept as float32
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_heads_that_share_no_keys_are_drawn_as_they_are_scored(count: int) -> None:
+    model = InProcessModel(tiny_network(precision="fp64", num_key_value_heads=4), ByteTokenizer(), "tiny")
+    assert step_of(model)
+    params = SamplingParams(6, n=count, seed=3)
+    require_scored(model, PROMPTS[:1], model.sample(PROMPTS[:1], params), 1e-6)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_step_rounds_as_the_modules_do(family: str) -> None:
     """Without an adapter: the sums of several adapters are taken together, where zeros come between."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,10 @@ def _other_layers(config: Any) -> str:
 _AGAIN = "Copy or download the folder again; a model of the catalogue: `keepworth models fetch NAME --force`."
 
 
+_loading = threading.Lock()
+"""Held while transformers loads: it changes defaults of the process meanwhile, and a second load would lose weights."""
+
+
 def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """Loads the causal language model and the tokenizer in `folder`. Raises IncompleteModel where a file or a weight is missing,
     CorruptModel where one cannot be read, UnsupportedModel where the folder holds something else than a decoder that this engine
@@ -205,7 +210,8 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         ) from error
     require_supported_config(config, folder)
     try:
-        network, info = _network(folder, dtype)
+        with _loading:
+            network, info = _network(folder, dtype)
     except SafetensorError as error:
         raise CorruptModel(f"The weights in {folder} are cut short or damaged: {error}.", _AGAIN) from error
     except (OSError, ValueError, RuntimeError) as error:

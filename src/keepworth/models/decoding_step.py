@@ -235,7 +235,7 @@ class DecodingStep:
             key, value = layer_cache.update(turned[:, queries:, None], heads[:, queries + keys :, None])
             query = turned[:, :queries, None]
             seen = behind_prompts(query, key, value, layer_cache.prompts, self._scale)
-            x = x + layer.out(seen.view(rows, -1))
+            x = x + layer.out(seen.reshape(rows, -1))
             gates = layer.gates(layer.after(x))
             width = gates.shape[-1] // 2
             x = x + layer.down(silu(gates[:, :width]).mul_(gates[:, width:]))

@@ -316,7 +316,7 @@ class ResponsesCalls(AnsweredFormat):
         names: dict[str, str] = {}
         words, functions = list[str](), list[Body]()  # of the assistant's turn, which is several items
 
-        def said() -> Iterator[dict[str, Any]]:
+        def end_turn() -> Iterator[dict[str, Any]]:
             if words or functions:
                 yield _spoken("assistant", "\n".join(words), functions)
             words.clear()
@@ -330,15 +330,15 @@ class ResponsesCalls(AnsweredFormat):
             elif kind == "message" and item.get("role") == "assistant":
                 words.append(_words(item.get("content"), item))
             elif kind == "function_call_output":
-                yield from said()
+                yield from end_turn()
                 output = item.get("output")
                 yield _result(names.get(str(item.get("call_id")), ""), _words(output, {"content": output}))
             elif kind == "message":
-                yield from said()
+                yield from end_turn()
                 yield from self._message(item, names)
             elif kind != "reasoning":
                 raise NotServed(f"An item of type {kind!r:.40} is not supported.", "Leave it out.", about="input")
-        yield from said()
+        yield from end_turn()
 
     def _schema(self, tool: Any) -> Mapping[str, Any]:
         return super()._schema({"function": tool} if _object(tool).get("type") == "function" else tool)
@@ -397,7 +397,7 @@ class ResponsesCalls(AnsweredFormat):
         yield "response.in_progress", {"response": begun}
         for index, item in enumerate(whole["output"]):
             at = {"item_id": item["id"], "output_index": index}
-            empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+            empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
             added = {**item, **empty, "status": "in_progress"}
             yield "response.output_item.added", {"output_index": index, "item": added}
             if item["type"] == "message":

@@ -17,9 +17,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.base.extras import require
-
 from keepworth.base.errors import KeepworthError
+from keepworth.base.extras import require
 from keepworth.base.model_errors import ContextOverflow
 from keepworth.base.text import as_line
 from keepworth.records.episode import Observation, StopReason, Task
@@ -171,15 +170,17 @@ class RolloutCalls:
         """Draws the answers to a call. Raises NotServed for a call that cannot be answered.
 
         Args:
-            call: The call.
-            role: The role that calls.
+            call: What is to be answered, of any format.
+            role: The role under which its segments are recorded.
         """
         if self._over:
             raise _gone()
         if self.answers + call.n > self._limits.calls:
             self.limit = self.limit or StopReason.MAX_TURNS
             raise NotServed(
-                f"The rollout has had its {self._limits.calls} answers.", "Set `calls` higher, or call less.", status=410
+                f"The rollout has had its {self._limits.calls} answers.",
+                "Set `calls` higher, or call less.",
+                status=410,
             )
         self.answers += call.n
         task = asyncio.current_task()
@@ -230,9 +231,9 @@ class RolloutCalls:
         """Answers a request to the rollout's address. Raises NotServed, which is noted, for one that cannot be answered.
 
         Args:
-            request: The request.
+            request: The request of Starlette.
             route: Its path behind the address.
-            raw: Its body.
+            raw: The bytes of its body.
         """
         with self._lock:
             self._busy, self._since = (self._busy, self._since) if self._served else (self._busy, time.monotonic())
@@ -264,13 +265,14 @@ class RolloutCalls:
         if len(raw) > LONGEST_CALL:
             raise NotServed(f"A call has {len(raw)} bytes, and may have {LONGEST_CALL}.", "Send less.", status=413)
         call = format.read(json_object(raw))
-        if call.model != self._name:
+        if call.model not in ("", self._name):
             self._note(f"the model {call.model!r:.80} was asked for, and {self._name!r} answered")
         role = as_line(request.headers.get(ROLE_HEADER, ""))[:80] or self._role
         drawn = asyncio.run_coroutine_threadsafe(self.draw(call, role), self._loop)
-        answered, left = asyncio.wrap_future(drawn), asyncio.ensure_future(hung_up(request))
+        answered: asyncio.Future[ModelAnswer] = asyncio.wrap_future(drawn)
+        left: asyncio.Future[None] = asyncio.ensure_future(hung_up(request))
         try:
-            await asyncio.wait({answered, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answered, left), return_when=asyncio.FIRST_COMPLETED)
             if not answered.done():
                 raise NotServed("The caller hung up before its answer.", status=499)
             if answered.cancelled():
@@ -331,7 +333,7 @@ class InterceptionServer:
         return application({}, self._find, workers, ServerLimits(), streamed=answers, error_shapes=shapes)
 
     def _find(self, path: str, authorization: str) -> RolloutCalls:
-        """Returns the calls of the rollout whose address a path begins with. The key of a client is not looked at, and not kept."""
+        """Returns the calls of the rollout whose address a path begins with. A client's key is not looked at."""
         _, secret, token, *_ = (*path.split("/"), "", "")
         if not secrets.compare_digest(secret.encode(), self._secret.encode()):
             raise NotServed("There is no such address.", "It is in OPENAI_BASE_URL.", status=404)

@@ -89,7 +89,7 @@ class Scoring:
         """Returns the term of each reward that gives one.
 
         Args:
-            task: The task.
+            task: The task that was answered, with its row.
             answer: The answer: a text, or what a program that is the agent returned.
             episode: The episode, for rewards that take it.
         """

@@ -55,7 +55,9 @@ class Config(Settings):
         description="strip: what stands in <think> is no part of the answer, nor of the conversation after it",
     )
     turns: Count = Field(default=1, description="with an environment: how often the model may act in an episode")
-    calls: Count = Field(default=32, description="with a program as the agent: answers of the model in a rollout, at most")
+    calls: Count = Field(
+        default=32, description="with a program as the agent: answers of the model in a rollout, at most"
+    )
     agent_seconds: float = Field(
         default=60.0,
         gt=0,

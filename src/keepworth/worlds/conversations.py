@@ -1,8 +1,8 @@
 """Conversations that come as calls: turns a call into the ids that the model reads, and what it drew into an answer.
 
 A call brings its whole conversation, with the model's earlier answers as text. Such an answer is recognised: the prompt then
-consists of the ids of that call, the ids that were drawn, and what was added since. Drawn ids are never decoded and encoded again.
-A conversation that was rewritten, such as by a summary, is a new prompt."""
+consists of the ids of that call, the ids that were drawn, and what was added since. Drawn ids are never decoded and encoded
+again. A conversation that was rewritten, such as by a summary, is a new prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from keepworth.models.chat_format import TokenizerChat
 from keepworth.records.model import ChatTemplate, FinishReason, Message, Reads, Sample, Tokens
-from keepworth.serving.model_calls import ModelCall, ModelChoice, message_of, new_tool_call
+from keepworth.serving.model_calls import ModelCall, ModelChoice, ToolCall, message_of, new_tool_call
 from keepworth.worlds.chat import Format, calls_in, clean, fold_system, format_of, with_tools
 
 
@@ -65,7 +65,7 @@ class Conversations:
         stopped_by = next((stop for stop in call.stop if stop in text), "")
         for stop in call.stop:
             text = text.partition(stop)[0]
-        words, tool_calls = text, ()
+        words, tool_calls = text, tuple[ToolCall, ...]()
         if call.tools:
             names = {schema["function"]["name"] for schema in call.tools}
             rest, called = calls_in(text)
@@ -98,7 +98,7 @@ def _as_taken(
 
 
 class _Digest:
-    """A hash of a conversation, message by message. Blanks around an assistant's text do not count, because callers strip them."""
+    """A hash of a conversation, message by message. Blanks around an assistant's text do not count: callers strip them."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
         self.value = _hash(b"", tools)

@@ -1,0 +1,167 @@
+"""Training the model inside an agent that is a program: the update is that of our own agent, and two trainings do not mix."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from keepworth import train
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Episode, Observation, RewardTerm, StopReason, Task
+from keepworth.training.front_door import TrainedRun
+from keepworth.training.run_folder import RunFolder
+from keepworth.worlds.agent import Action, Caller
+from keepworth.worlds.chat import Chat
+from keepworth.worlds.environment import Step
+from tests.learning.intercepted import write_chat_model
+
+openai = pytest.importorskip("openai")
+AGAIN = "Again."
+SIZES: dict[str, Any] = {
+    "max_tokens": 5,
+    "steps": 2,
+    "tasks_per_step": 2,
+    "group_size": 3,
+    "questions": 2,
+    "learning_rate": 1e-2,
+    "precision": "fp32",
+    "threads": 1,
+    "patience": 0,
+}
+
+
+def rows(word: str = "say") -> list[dict[str, Any]]:
+    return [{"prompt": f"{word} {n}"} for n in range(12)]
+
+
+def agent(row: dict[str, Any]) -> str:
+    """Two turns."""
+    client = openai.OpenAI()
+    messages: list[Any] = [{"role": "user", "content": row["prompt"]}]
+    for asked in (AGAIN, ""):
+        answer = client.chat.completions.create(model="any", messages=messages)
+        messages += [answer.choices[0].message, {"role": "user", "content": asked}]
+    return str(answer.choices[0].message.content)
+
+
+def score(answer: str, row: dict[str, Any]) -> float:
+    return sum(letter < "a" for letter in answer) / 5
+
+
+class Twice:
+    """The same two turns, as a world."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.turns = 0
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Step:
+        self.turns += 1
+        if self.turns == 1:
+            return Step(Observation(AGAIN))
+        return Step(rewards=(RewardTerm("score", score(action.strip(), {})),), stop=StopReason.COMPLETED)
+
+    async def close(self) -> None:
+        return
+
+
+class GoesOn(Chat):
+    """Our own agent; one answer that is cut does not end its episode."""
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        return replace(await super().act(observation, model), cut=False)
+
+
+def episodes(run: TrainedRun) -> list[Episode]:
+    return [stored.episode for stored in RunFolder.open(run.path).episodes(arm="train")]
+
+
+def weights(run: TrainedRun) -> dict[str, torch.Tensor]:
+    (file,) = run.path.glob("weights/policy/*.safetensors")
+    return load_file(file)
+
+
+def test_the_update_is_that_of_the_same_episodes_of_our_own_agent(tmp_path: Path) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs"}
+    chat = lambda task, memory: GoesOn(max_tokens=SIZES["max_tokens"])  # noqa: E731
+    ours = train(rows(), environment=Twice, agent=chat, turns=2, name="ours", **how)
+    theirs = train(rows(), agent=agent, reward=score, name="theirs", **how)
+    drawn = [
+        [(call.context, call.ids, call.logprobs) for episode in episodes(run) for call in episode.segments]
+        for run in (ours, theirs)
+    ]
+    assert len(drawn[0]) == 2 * 2 * 3 * 2
+    assert drawn[0] == drawn[1]
+    rewards = [[episode.reward for episode in episodes(run)] for run in (ours, theirs)]
+    assert rewards[0] == rewards[1]
+    assert len(set(rewards[0])) > 1
+    learned, of_program = weights(ours), weights(theirs)
+    assert learned.keys() == of_program.keys()
+    assert any(float(tensor.abs().max()) > 0 for name, tensor in learned.items() if "lora_B" in name)
+    assert max(float((learned[name] - of_program[name]).abs().max()) for name in learned) <= 1e-6
+    norms = [[row["gradient_norm"] for row in RunFolder.open(run.path).metrics()] for run in (ours, theirs)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
+def test_two_trainings_at_once_do_not_mix(tmp_path: Path) -> None:
+    how = {**SIZES, "runs": tmp_path / "runs"}
+    runs: dict[str, TrainedRun] = {}
+
+    def work(word: str) -> None:
+        model = str(write_chat_model(tmp_path / word))
+        runs[word] = train(rows(word), agent=agent, reward=score, model=model, name=word, **how)
+
+    threads = [threading.Thread(target=work, args=(word,)) for word in ("left", "right")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for word, run in runs.items():
+        for episode in episodes(run):
+            assert f"user: {word}" in episode.question or word in episode.question
+            assert len(episode.segments) == 2
+            assert word in "".join(episode.errors)  # the name of its model
+    assert set(runs) == {"left", "right"}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"environment": Twice}, "acts in a world of its own"),
+        ({"system": "Be brief.", "reward": score}, "has no effect with an agent of your own"),
+    ],
+)
+def test_what_goes_with_no_program_is_refused_before_anything_is_loaded(
+    tmp_path: Path, more: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((KeepworthError, ValueError), match=says):
+        train(rows(), agent="python agent.py", model="none", runs=tmp_path, **more)
+
+
+def test_limits_of_a_program_are_refused_without_one(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="calls = 3 has no effect without a program as the agent"):
+        train(rows(), reward=score, calls=3, model="none", runs=tmp_path)
+
+
+def test_rollouts_that_fail_are_kept_apart_with_their_reason(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def sometimes(row: dict[str, Any]) -> str:
+        made.append(row["prompt"])
+        if len(made) % 5 == 0:
+            raise OSError("the tool is away")
+        return agent(row)
+
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs"}
+    run = train(rows(), agent=sometimes, reward=score, **how)
+    failed = [stored.episode for stored in RunFolder.open(run.path).episodes(arm="failed")]
+    assert failed
+    assert {episode.stop for episode in failed} == {StopReason.ENVIRONMENT_ERROR}
+    assert all("OSError: the tool is away" in " ".join(episode.errors) for episode in failed)
+    assert all(len(episode.segments) == 2 for episode in episodes(run))

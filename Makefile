@@ -8,7 +8,7 @@
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples and published chat templates beside mem0, LangGraph, OpenAI's packages and TRL
-#   make test-hosts       the memory slots in the agent frameworks themselves, each with its real package
+#   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -99,9 +99,11 @@ $(PEERS)/.installed: pyproject.toml requirements/peers.txt
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps trl==1.16.0  # its chat templates alone
 	@touch $@
 
-$(HOSTS)/.installed: pyproject.toml requirements/hosts.txt
+$(HOSTS)/.installed: pyproject.toml requirements/hosts.txt clients/typescript/package.json
 	@$(PYTHON) -m venv $(HOSTS)
 	@$(HOSTS)/bin/python -m pip --disable-pip-version-check install --quiet -e . -r requirements/hosts.txt
+	@mkdir -p build/typescript && cp clients/typescript/package.json build/typescript
+	@cd build/typescript && PATH="$(CURDIR)/$(HOSTS)/bin:$$PATH" npm install --no-package-lock --silent
 	@touch $@
 
 # Beside the usual environment: a wheel that brings a server.

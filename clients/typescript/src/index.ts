@@ -69,9 +69,14 @@ export class Memory {
   /** Every route of the server, by its path. */
   readonly routes: Client<paths>;
 
-  constructor(url: string, token = "") {
+  /** `timeout` is how many milliseconds an answer is waited for. */
+  constructor(url: string, token = "", { timeout = 30_000 }: { timeout?: number } = {}) {
     const headers = token ? { Authorization: `Bearer ${token}` } : {};
-    this.routes = createClient<paths>({ baseUrl: url.replace(/\/(v1\/?)?$/, ""), headers });
+    this.routes = createClient<paths>({
+      baseUrl: url.replace(/\/(v1\/?)?$/, ""),
+      headers,
+      fetch: (request) => fetch(request, { signal: AbortSignal.timeout(timeout) }),
+    });
   }
 
   /** Remembers a text, and returns its item. */
@@ -79,6 +84,12 @@ export class Memory {
     const body = { ...options, content } as Schemas["AddItems"];
     const { items } = await answered<{ items: Item[] }>(this.routes.POST("/v1/memory/items", { body }));
     return items[0];
+  }
+
+  /** Hands messages to the memory's writer, which keeps what they state, and returns its items. */
+  async hear(messages: Said[], options: Partial<Options<"AddItems", "content" | "texts" | "infer">> = {}): Promise<Item[]> {
+    const body = { ...options, content: messages, infer: true } as unknown as Schemas["AddItems"];
+    return (await answered<{ items: Item[] }>(this.routes.POST("/v1/memory/items", { body }))).items;
   }
 
   /** Finds items, the best first. */
@@ -104,6 +115,20 @@ export class Memory {
     const { id } = await answered<{ id: string }>(this.routes.POST("/v1/memory/episodes", { body }));
     return new Episode(this.routes, id);
   }
+
+  /** Goes on with an attempt that was begun before, in whichever process. */
+  reopen(id: string): Episode {
+    return new Episode(this.routes, id);
+  }
+}
+
+/** A message. `asked` is the answer that it answers, and `before` the message before that. */
+export interface Said {
+  role: string;
+  content: string;
+  said_at?: string;
+  before?: string;
+  asked?: string;
 }
 
 /** An attempt at a task: `search`, then `act`, once for each step, and `reward` at the end. */
@@ -123,8 +148,14 @@ export class Episode {
     return answered(this.routes.POST("/v1/memory/episodes/{id}/act", { params: { path: { id: this.id } }, body }));
   }
 
-  reward(value: number): Promise<unknown> {
-    const body = { value } as Schemas["EpisodeReward"];
+  /** Takes what was seen for the outcome of what the attempt showed: a signal by its name, the user's next message, or a tool's end. */
+  signal(seen: Partial<Schemas["EpisodeSignal"]>): Promise<unknown> {
+    const body = seen as Schemas["EpisodeSignal"];
+    return answered(this.routes.POST("/v1/memory/episodes/{id}/signal", { params: { path: { id: this.id } }, body }));
+  }
+
+  reward(value: number, options: Partial<Options<"EpisodeReward", "value">> = {}): Promise<unknown> {
+    const body = { ...options, value } as Schemas["EpisodeReward"];
     return answered(this.routes.POST("/v1/memory/episodes/{id}/reward", { params: { path: { id: this.id } }, body }));
   }
 

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 
 const COMMAND = ["keepworth", "hook"];
 
+/** @type {import("@opencode-ai/plugin").Plugin} */
 export const Keepworth = async ({ client, directory }) => {
   const parents = new Map(); // of a session: the one that it works for as a subagent, or ""
   const notes = new Map(); // of a session: what was recalled when it began, until its first prompt
@@ -54,20 +55,38 @@ export const Keepworth = async ({ client, directory }) => {
   };
 
   return {
-    event: async ({ event: { type, properties } }) => {
-      if (type === "session.created") {
-        const { id, parentID } = properties.info;
-        parents.set(id, Promise.resolve(parentID ?? ""));
-        if (!parentID) notes.set(id, await send(id, type, { properties }));
-        return;
+    event: async ({ event }) => {
+      const { type, properties } = event;
+      switch (event.type) {
+        case "session.created": {
+          const { id, parentID } = event.properties.info;
+          parents.set(id, Promise.resolve(parentID ?? ""));
+          if (!parentID) notes.set(id, await send(id, type, { properties }));
+          break;
+        }
+        case "message.part.updated": {
+          const { part } = event.properties;
+          if (part.type !== "tool" || part.state.status !== "error") break;
+          await send(await rootOf(part.sessionID), type, { properties });
+          break;
+        }
+        case "session.error": {
+          const { sessionID, error } = event.properties;
+          if (sessionID && error?.name === "MessageAbortedError") await send(await rootOf(sessionID), type, { properties });
+          break;
+        }
+        case "session.idle":
+        case "session.compacted": {
+          const { sessionID } = event.properties;
+          if (!(await parentOf(sessionID))) await send(sessionID, type, { properties });
+          break;
+        }
+        case "session.deleted": {
+          const { id } = event.properties.info;
+          if (!(await parentOf(id))) await send(id, type, { properties });
+          for (const map of [parents, notes, turns]) map.delete(id);
+        }
       }
-      const broken = type === "message.part.updated" && properties.part.state?.status === "error";
-      const stopped = type === "session.error" && properties.error?.name === "MessageAbortedError";
-      const of = properties.sessionID ?? properties.info?.id ?? properties.part?.sessionID;
-      if (broken || stopped) return send(await rootOf(of), type, { properties });
-      if (!["session.idle", "session.compacted", "session.deleted"].includes(type) || (await parentOf(of))) return;
-      await send(of, type, { properties });
-      if (type === "session.deleted") for (const map of [parents, notes, turns]) map.delete(of);
     },
 
     "chat.message": async (input, output) => {
@@ -83,7 +102,7 @@ export const Keepworth = async ({ client, directory }) => {
     },
 
     "tool.execute.after": async (input, output) => {
-      if (!input.args?.command && !output.isError) return;
+      if (!input.args?.command && !("isError" in output && output.isError)) return; // which says nothing
       const text = await send(await rootOf(input.sessionID), "tool.execute.after", { input, output });
       if (text && typeof output.output === "string") output.output += `\n\n${text}`;
     },

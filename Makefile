@@ -7,7 +7,7 @@
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
-#   make test-peers       the drop-ins, the examples and published chat templates beside mem0, LangGraph, OpenAI's packages and TRL
+#   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
@@ -80,7 +80,8 @@ test-paused: $(STAMP)
 # In an environment of their own: they bring packages that nothing else here needs.
 test-peers: $(PEERS)/.installed
 	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_langgraph.py \
-		tests/serving/test_host_adapters.py tests/serving/test_templates.py tests/test_examples.py
+		tests/serving/test_host_adapters.py tests/serving/test_templates.py tests/test_examples.py \
+		tests/serving/test_telemetry.py tests/serving/test_otlp.py
 
 # The agent frameworks, in an environment of their own for the same reason.
 test-hosts: $(HOSTS)/.installed

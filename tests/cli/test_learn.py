@@ -193,9 +193,19 @@ def test_an_evaluation_that_names_a_search_rewards_it(command: CommandLine) -> N
     record = learn(command, "otlp")
     assert record["read"]["of_nobody"] == 1
     assert record["learned"]["rewards"] == {"corrección": 1, "recuerdo_útil": 1}
-    assert record["learned"]["unusable"] == {"cortesía": 1}
+    labelled = {"cortesía": 1}  # its label is "pass"
+    assert record["learned"]["scores"] == {"corrección": 1, "recuerdo_útil": 1, "resuelto": 1, **labelled}
+    assert record["learned"]["unusable"] == {}
     with Memory("a.mem", encoder=None) as memory:
         assert memory.worth(note.id, "returns").earned == pytest.approx(0.9, abs=0.01)
+
+
+def test_an_erasure_forgets_nothing_of_what_was_read(command: CommandLine) -> None:
+    session(Path("s.jsonl"), ("Ship it.", [("make ship", False, "shipped")]))
+    assert learn(command, "s.jsonl")["learned"]["new"] == 1
+    with Memory("a.mem", encoder=None) as memory:
+        memory.forget(memory.add("the gate code is 4471").id, purge_history=True)
+    assert learn(command, "s.jsonl")["learned"]["new"] == 0
 
 
 def test_scores_that_are_no_rewards_are_counted(command: CommandLine) -> None:

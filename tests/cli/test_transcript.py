@@ -125,6 +125,8 @@ ledger --source nowhere
 ledger --user nobody
 review
 review --user nobody --json
+outcomes
+outcomes --user nobody
 diff s0
 diff s12 s16 --json
 diff s16 s16

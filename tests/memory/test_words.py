@@ -28,7 +28,7 @@ from keepworth.memory.search.terms import (
     terms,
     terms_and_languages,
 )
-from keepworth.memory.store import decision_log, derived, fts5, log, transaction, words
+from keepworth.memory.store import decision_log, derived, fts5, log, transaction, undo, words
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
 from keepworth.records import Operation, OperationKind
@@ -390,7 +390,7 @@ def test_what_every_search_or_episode_asks_is_asked_of_an_index(m: Memory) -> No
     """Every search that is logged asks whether something was erased: reading the whole journal took 14 ms where it had 100,000
     entries."""
     m.add("tea")
-    purges = plans(m, decision_log.newest_purge)
+    purges = plans(m, undo.newest_purge)
     assert purges
     assert all("events_by_kind" in plan for plan in purges)
     for table in ("decisions", "events"):

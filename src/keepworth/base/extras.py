@@ -27,6 +27,7 @@ _LLM = ("torch", "transformers", "gguf", "peft")
 _STATISTICS = ("scipy", "statsmodels")
 _SERVER = ("starlette", "uvicorn", "mcp")
 _CONTROL = ("torch", "gymnasium")
+_TELEMETRY = ("opentelemetry.sdk", "opentelemetry.proto", "opentelemetry.exporter.otlp.proto.http")
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
@@ -42,6 +43,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
             "puzzles of Reasoning Gym, the streams household and science",
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
+        "telemetry": Extra("spans for OpenTelemetry, and evaluations from it in protobuf", _TELEMETRY),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours", ("trl",)),
@@ -74,7 +76,14 @@ def require(extra: str, what: str, *modules: str) -> None:
 
 def missing(extra: str, *modules: str) -> list[str]:
     """Returns which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
-    return [module for module in modules or EXTRAS[extra].modules if find_spec(module) is None]
+    return [module for module in modules or EXTRAS[extra].modules if not _is_there(module)]
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package that the module is in
+        return False
 
 
 def fix_for(extra: str) -> str:

@@ -172,9 +172,11 @@ def _refuse(*mistakes: tuple[bool, str, str]) -> None:
 
 
 def _serve_memory(memory: MemoryPlace, *, host: str, port: int, workers: int = 1, **options: Any) -> None:
+    from keepworth.memory.telemetry import export_spans
     from keepworth.serving.memory_server import MemoryServer
     from keepworth.serving.workers import Workers
 
+    spans = export_spans()
     options |= {"host": host, "port": port, "token": os.environ.get(KEY) or ""}
     server: MemoryServer | Workers
     if workers == 1:
@@ -185,6 +187,8 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, workers: int = 1
         try:
             with server:
                 _say_memory(server, memory, host)
+                if spans:
+                    say(spans, error=True)
                 server.wait()
         except KeyboardInterrupt:
             say("\nStopped.")

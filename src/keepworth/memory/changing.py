@@ -47,6 +47,7 @@ from keepworth.memory.search.where import value_key
 from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
 from keepworth.memory.store.full_text import CURRENT
+from keepworth.memory.telemetry import trace_operations
 from keepworth.memory.writing import Message, messages_of
 from keepworth.records.episode import Operation, OperationKind
 
@@ -89,6 +90,7 @@ class ItemOptions(TypedDict, total=False):
     episode: str
 
 
+@trace_operations
 @check_keywords
 class Changes:
     """The methods of `Memory` that write. All can be rolled back, except for `forget(..., purge_history=True)` and `erase`."""

@@ -86,7 +86,7 @@ class LiveEpisode:
         narrower: dict[str, Any] = {
             f"{part}_id": name for part, name, same in zip(PARTS, mine, given, strict=True) if name != same
         }
-        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**narrower, **options})
+        hits = self._memory.answer(ask, episode=self.id, top_k=top_k, **{**narrower, **options})
         self._steps += 1
         return hits
 

@@ -280,17 +280,25 @@ def learned(source: str) -> bool:
 
 SIGNAL = "signal:"
 """How the source of a reward begins that nobody gave: an outcome was read from what happened (see `memory.signals`)."""
+EVALUATION = "evaluation:"
+"""How the source of a reward begins that an evaluator gave, whose name follows (see `memory.evaluations`)."""
 
 
 def reward_source(by: str, source: str) -> str:
     """Return the source of a reward that came through the channel `source` and stands for the person `by`.
 
-    A person's own rewards are one source, whatever the channel. Each signal about a person's turns is one of its own, so that no
-    signal replaces what that person said, and each can be taken back alone.
+    A person's own rewards are one source, whatever the channel. Each signal about a person's turns, and each evaluator that works
+    for a person, is one of its own, so that none replaces what that person said, and each can be taken back alone.
     """
-    if source.startswith(SIGNAL):
+    if source.startswith((SIGNAL, EVALUATION)):
         return f"{source}:{by}" if by else source
     return on_word_of(by) if by else source
+
+
+def channel_of(source: str) -> str:
+    """Return a reward's source without the person whom it stands for, where the channel has a name: "signal:NAME" or
+    "evaluation:NAME"; any other as it is."""
+    return ":".join(source.split(":", 2)[:2]) if source.startswith((SIGNAL, EVALUATION)) else source
 
 
 def signal_of(source: str) -> str:
@@ -300,7 +308,7 @@ def signal_of(source: str) -> str:
 
 def whose(source: str) -> str:
     """Return the person whose reward a source stands for; "" if that was the program itself, or if it is from outside."""
-    if source.startswith(SIGNAL):
+    if source.startswith((SIGNAL, EVALUATION)):
         return "".join(source.split(":", 2)[2:])
     return source.removeprefix(f"{OWN}:") if source.startswith(f"{OWN}:") else ""
 
@@ -313,9 +321,12 @@ def checked_source(source: object, what: str) -> str:
             f"{what} is {label!r:.60}, which stands for what memory learned itself: say where it comes from, such as "
             "'import:wiki'; whose judgement a reward is, `by` says"
         )
-    if label.startswith(SIGNAL) and (label.count(":") > 1 or label == SIGNAL):
+    if label.startswith((SIGNAL, EVALUATION)) and (label.count(":") > 1 or label in (SIGNAL, EVALUATION)):
+        named = (
+            ("a signal", "signal:check-passed") if label.startswith(SIGNAL) else ("an evaluator", "evaluation:helpful")
+        )
         raise InvalidText(
-            f"{what} is {label!r:.60}, which is no name of a signal: give one such as 'signal:check-passed'; whose turn it was, "
+            f"{what} is {label!r:.60}, which is no name of {named[0]}: give one such as {named[1]!r}; whose turn it was, "
             "`by` says"
         )
     return label

@@ -56,6 +56,7 @@ from keepworth.memory.item import (
     worded_actions,
 )
 from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
+from keepworth.memory.outcomes import OutcomeSource, list_sources
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.scopes import Scopes
@@ -81,11 +82,12 @@ from keepworth.memory.search.search import (
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
 from keepworth.memory.signals import load_signals
-from keepworth.memory.store import episode_log, log, notes, purge, undo
+from keepworth.memory.store import episode_log, log, notes, purge, traces, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
+from keepworth.memory.telemetry import trace_operations
 from keepworth.records.episode import Decision, DecisionKind, Episode
 from keepworth.records.model import Encoder
 
@@ -104,6 +106,7 @@ NEARBY = 5
 """Number of hits beyond `top_k` that a policy may show in place of better ranked ones."""
 
 
+@trace_operations
 @check_keywords
 class Memory(Changes):
     """A memory in one file. It is thread-safe, and several processes may open the same file at once.
@@ -208,6 +211,11 @@ class Memory(Changes):
     @property
     def path(self) -> str:
         return self.store.database.path
+
+    @property
+    def span_attributes(self) -> dict[str, str]:
+        """What the spans of this memory say of it: the name of its file, or the end of its address."""
+        return {"gen_ai.memory.store.id": os.path.basename(self.path)}
 
     @property
     def read_only(self) -> bool:
@@ -362,7 +370,8 @@ class Memory(Changes):
             checked_number(step, "step", 0),
             explore=checked_switch(explore, "explore"),
         )
-        return self.answer(self._asked_in(episode, ask) if episode else ask, episode, top_k=top_k, **options)
+        ask = self._asked_in(episode, ask) if episode else ask
+        return self.answer(ask, episode=episode, top_k=top_k, **options)
 
     def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
         """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it."""
@@ -395,7 +404,7 @@ class Memory(Changes):
         shown.query, shown.tokens = ask.text, request.tokens
         shown.core = core
         if (episode or self._logs) and not self.store.database.read_only:
-            shown.decision, at, packed = new_id("d"), self._clock(), chosen.vector
+            shown.decision, at, packed, trace = new_id("d"), self._clock(), chosen.vector, traces.current()
             decision = Decision(
                 id=shown.decision,
                 kind=DecisionKind.SEARCH,
@@ -408,7 +417,7 @@ class Memory(Changes):
             )
 
             def entry() -> Logged:
-                return Logged(at, scope, episode, decision, chosen.details(), packed() if packed else None)
+                return Logged(at, scope, episode, decision, chosen.details(), packed() if packed else None, trace)
 
             if episode or self._at_once:
                 self._decisions.write([entry()])
@@ -688,6 +697,23 @@ class Memory(Changes):
             The items as they are now, in this order.
         """
         return Settlement(self, retire, keep, pin, undo).carry_out()
+
+    def outcomes(
+        self, *, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL, nobody: bool = False
+    ) -> list[OutcomeSource]:
+        """List where rewards came from: what people said, evaluators, signals, and others, with how many there were of each, and
+        which signals are switched on. `rollback(source=...)` takes a source back.
+
+        Args:
+            user_id: Whose; all that this handle sees if not given, as of `agent_id` and `session_id`.
+            agent_id: Which agent's.
+            session_id: Which session's.
+            nobody: Only those that are about no person.
+        """
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        with self.store.database.reading() as connection:
+            sums = log.sums_by_channel(connection, scope, nobody)
+            return list_sources(sums, notes.tallies(connection, scope, nobody), self.signals)
 
     def propose(self, advice: Advice) -> str:
         """Store advice from outside as an item, and return its id. `advice.source` says where it comes from, and may not claim to

@@ -14,10 +14,12 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from keepworth.base.needs import needs_serve
 
@@ -31,6 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.base.errors import KeepworthError, nearest
+from keepworth.memory.telemetry import take_over
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,
@@ -53,6 +56,7 @@ RETRY_AFTER = 5
 """The seconds after which a caller that was refused for lack of room should ask again."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
+Kind = TypeVar("Kind")
 Guard = Callable[[str, str], Any]
 """A function from a path and an Authorization header to what the token allows. Raises NotServed if it allows nothing."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
@@ -74,12 +78,18 @@ class ServerLimits:
     call: int = 50 * 2**20
 
 
+def in_thread(workers: Executor, function: Callable[..., Kind], *arguments: Any) -> asyncio.Future[Kind]:
+    """Call a function in a thread, where the trace is current in which the caller is."""
+    return asyncio.get_running_loop().run_in_executor(workers, partial(copy_context().run, function), *arguments)
+
+
 def application(
     table: Mapping[tuple[str, str], RouteAnswers],
     guard: Guard,
     workers: Executor,
     limits: ServerLimits,
     *,
+    unparsed: Mapping[tuple[str, str], RouteAnswers] = MappingProxyType({}),
     streamed: Mapping[tuple[str, str], Streamed] = MappingProxyType({}),
     mounted: Mapping[str, ASGIApp] = MappingProxyType({}),
     error_shapes: Mapping[str, ErrorShape] = MappingProxyType({}),
@@ -91,6 +101,7 @@ def application(
 
     Args:
         table: By method and path, functions that answer in a thread of `workers`.
+        unparsed: The same for functions that read the body themselves.
         streamed: By method and path, functions that answer in the event loop, to calls of up to `limits.call` bytes.
         mounted: Applications, by path.
         error_shapes: The form of error bodies, by the beginning of a path; others are problem details (RFC 9457).
@@ -109,16 +120,18 @@ def application(
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
-    def compute(answers: RouteAnswers) -> Streamed:
+    def compute(answers: RouteAnswers, parse: Callable[[ServedCall], dict[str, Any]]) -> Streamed:
         def computed(call: ServedCall, request: Request) -> Response:
             """Parse the request and answer, both in a thread, as parsing a large body takes a while too."""
             try:
-                return _response(answers(replace(call, body=_body(call), query=dict(request.query_params))))
+                return _response(answers(replace(call, body=parse(call), query=dict(request.query_params))))
             except Exception as error:
                 return errors.of(error, request.url.path)
 
-        return lambda call, request: asyncio.get_running_loop().run_in_executor(workers, computed, call, request)
+        return lambda call, request: in_thread(workers, computed, call, request)
 
+    computing = [(place, compute(answers, _body)) for place, answers in table.items()]
+    computing += [(place, compute(answers, lambda call: {})) for place, answers in unparsed.items()]
     calls = [route(method, path, answers, limits.call) for (method, path), answers in streamed.items()]
 
     def most_of(path: str) -> int:
@@ -126,7 +139,7 @@ def application(
 
     return Starlette(
         routes=[
-            *(route(method, path, compute(answers), limits.body) for (method, path), answers in table.items()),
+            *(route(method, path, answers, limits.body) for (method, path), answers in computing),
             *calls,
             *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in mounted.items()),
         ],
@@ -170,7 +183,8 @@ class _Door:
             await send(message)
 
         try:
-            await self.app(scope, receive, pass_on)
+            with take_over(Headers(scope=scope)):
+                await self.app(scope, receive, pass_on)
         except asyncio.CancelledError:  # the server closes, and its patience is over
             if not started:
                 closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)

@@ -32,9 +32,11 @@ from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.changing import ItemOptions
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, check_keywords, unknown_option
+from keepworth.memory.evaluations import EPISODE
 from keepworth.memory.item import Item, LeftOut, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
+from keepworth.memory.telemetry import headers_of_trace, trace_operations
 from keepworth.records.episode import Episode
 from keepworth.serving import wire
 from keepworth.serving.verb import Verb
@@ -97,6 +99,7 @@ def _like(
     return signed
 
 
+@trace_operations
 @check_keywords
 class Client:
     """The methods of `Memory`, over HTTP. Arguments cannot be functions, such as where=<function>; all else is as in `Memory`.
@@ -114,7 +117,9 @@ class Client:
         """Call a verb and return its result as JSON holds it. A call that may be repeated is sent again if no answer came."""
         given = {name: value for name, value in given.items() if not isinstance(value, LeftOut)}
         path = _BASE + verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
-        headers = {"Idempotency-Key": str(uuid.uuid4())} if verb.writes else {}
+        headers = headers_of_trace()
+        if verb.writes:
+            headers["Idempotency-Key"] = str(uuid.uuid4())
         query, content = None if verb.in_body else _query(**given), None
         if verb.in_body and verb.model.model_fields:
             headers["Content-Type"] = "application/json"
@@ -137,6 +142,13 @@ class Client:
             time.sleep(pause)
         raise AssertionError
 
+    @property
+    def span_attributes(self) -> dict[str, Any]:
+        """What the spans of this client say of its server."""
+        url = self._http.base_url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        return {"gen_ai.provider.name": "keepworth", "server.address": url.host, "server.port": port}
+
     def close(self) -> None:
         self._http.close()
 
@@ -155,6 +167,7 @@ class Client:
     ledger = _served(Memory.ledger)
     review = _served(Memory.review)
     settle = _served(Memory.settle)
+    outcomes = _served(Memory.outcomes)
     episodes = _served(Memory.episodes)
     reward = _served(Memory.reward)
     pending = _served(Memory.pending)
@@ -222,6 +235,7 @@ for _verb in VERBS:  # a verb without a line above is there as well; type checke
         setattr(Client, _verb.of, _served(_verb.original))
 
 
+@trace_operations
 @check_keywords
 class RemoteEpisode:
     """The methods of `LiveEpisode`, for an episode of a served memory."""
@@ -232,6 +246,11 @@ class RemoteEpisode:
         self.task = str(record["task"])
         self.number = int(record["number"])
         self.scope = Scope(**record["scope"])
+
+    @property
+    def span_attributes(self) -> dict[str, Any]:
+        """What the spans of this episode say of its server, and the episode."""
+        return {**self._client.span_attributes, EPISODE: self.id}
 
     search = _served(LiveEpisode.search)
     act = _served(LiveEpisode.act)

@@ -50,7 +50,7 @@ from keepworth.memory.store import kept_calls, notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
 from keepworth.serving.access import Access, bounds_in, new_access
-from keepworth.serving.application import Streamed, hung_up
+from keepworth.serving.application import Streamed, hung_up, in_thread
 from keepworth.serving.call_formats import (
     FORMATS,
     CallFormat,
@@ -259,7 +259,7 @@ class Gateway:
             await asyncio.wait(before, timeout=SOON)
         if self._others is not None and person:
             await self._others.stored((call.access.tenant, person), SOON)
-        turn = await asyncio.get_running_loop().run_in_executor(self._lane, self.prepare, format, call, bounds)
+        turn = await in_thread(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
 

@@ -21,6 +21,7 @@ from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
 from keepworth.serving.memory_routes import describe_routes, memory_table, who
 from keepworth.serving.open_memories import OpenMemories
+from keepworth.serving.otlp import PATHS, otlp_error, receiver_table
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 from keepworth.serving.verbs import VERBS
 
@@ -139,9 +140,14 @@ class MemoryServer(HttpServer):
             self.tokens.check,
             workers,
             self._limits,
+            unparsed=receiver_table(self.memories, self._limits.body),
             streamed=streamed,
             mounted=mounted,
-            error_shapes={**dict.fromkeys(OPENAI_PATHS, openai_error), ANTHROPIC_PATH: anthropic_error},
+            error_shapes={
+                **dict.fromkeys(OPENAI_PATHS, openai_error),
+                **dict.fromkeys(PATHS, otlp_error),
+                ANTHROPIC_PATH: anthropic_error,
+            },
             hints={
                 **({} if mcp else {"/mcp": "The tools for hosts are off: start the server with --mcp."}),
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),

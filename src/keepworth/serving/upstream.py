@@ -21,7 +21,7 @@ LONGEST_ANSWER = 64 * 2**20
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
-    *("idempotency-key", "x-request-id", "anthropic-version", "anthropic-beta"),
+    *("idempotency-key", "x-request-id", "anthropic-version", "anthropic-beta", "traceparent", "tracestate"),
 )
 """Headers that are passed on, together with those that begin with `x-stainless-`. The key is the gateway's own."""
 _NOT_ANSWERED = {

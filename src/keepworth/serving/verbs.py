@@ -748,6 +748,17 @@ def settle_items(
     return [caller.item(item) for item in items]
 
 
+@verb("GET /outcomes", "read", Bounds, of="outcomes", key="sources")
+@command("outcomes", LEARN, bounds=True, within=True)
+def list_outcomes(caller: VerbCaller, **bounds: Any) -> Any:
+    """List where rewards came from: people, evaluators, signals, and how many there were of each.
+
+    $ keepworth memory outcomes
+    $ keepworth memory outcomes --user ana --json
+    """
+    return caller.memory.outcomes(**bounds, **caller.nobody(bounds.get("user_id", "")))
+
+
 # -- episodes ---------------------------------------------------------------------------------------------------------
 
 

@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-MOMENTS = ("at", "began", "ended")
+MOMENTS = ("at", "began", "ended", "last")
 """Fields of other results that hold times."""
 _OF_HITS = ("propensity", "policy", "query", "tokens", "wording", "last")
 

@@ -116,8 +116,10 @@ class WorkerPlace:
 
 def _work(channel: socket.socket, count: int, unstored: UnstoredTurns, number: int, options: Mapping[str, Any]) -> None:
     """Serve the connections that come through `channel`, until it ends or the process is terminated."""
+    from keepworth.memory.telemetry import export_spans
     from keepworth.serving.memory_server import MemoryServer
 
+    export_spans()
     listener = HandedConnections(channel)
     signal.signal(signal.SIGTERM, lambda *_: listener.ended.set())
     try:

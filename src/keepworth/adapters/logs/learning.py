@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from keepworth.adapters.logs.session import LogSession, LogStep, LogTurn
+from keepworth.adapters.logs.session import LogOutcome, LogSession, LogStep, LogTurn
 from keepworth.memory.changing import ItemOptions
 from keepworth.memory.errors import InvalidScope, MemoryProblem, UnknownEpisode
+from keepworth.memory.evaluations import grade
 from keepworth.memory.item import ItemKind, Provenance, Scope, checked_name, with_zone
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -44,13 +45,13 @@ class TurnEnd:
     """How a turn ended: its signals, each with the number of steps before it, and the scores that the log gives it."""
 
     signals: tuple[tuple[int, Signal], ...]
-    scores: tuple[tuple[str, float | str], ...]
+    scores: tuple[LogOutcome, ...]
 
     def value(self, low: float, high: float) -> float | None:
-        """Return the outcome from 0 to 1: that of the scores within the range of rewards, else what the last signal of each
-        family says, by their weights; None if nothing says it."""
-        numbers = [float(score) for _, score in self.scores if not isinstance(score, str) and low <= score <= high]
-        if numbers:
+        """Return the outcome from 0 to 1: that of the scores that are rewards, else what the last signal of each family says, by
+        their weights; None if nothing says it."""
+        grades = [grade(score.value, score.label, low, high) for score in self.scores]
+        if numbers := [number for number in grades if number is not None]:
             return (sum(numbers) / len(numbers) - low) / ((high - low) or 1.0)
         last = [signal for signal in last_of_families(self.signals) if signal.weight > 0.0]
         shares = divide([signal.weight for signal in last])
@@ -83,9 +84,7 @@ def read_end(session: LogSession, index: int, allowed: Iterable[str]) -> TurnEnd
     closing += [read_reply(turn.reply, turn.asked)] if turn.reply else []
     seen += [(len(turn.steps), find_signal(name)) for name in closing if name]
     last = index == len(session.turns) - 1
-    scores = [
-        (score.name, score.value) for score in session.outcomes if score.turn == index or (score.turn < 0 and last)
-    ]
+    scores = [score for score in session.outcomes if score.turn == index or (score.turn < 0 and last)]
     names = set(allowed)
     return TurnEnd(tuple((number, signal) for number, signal in seen if signal.name in names), tuple(scores))
 
@@ -107,7 +106,8 @@ def case_text(turn: LogTurn, end: TurnEnd, value: float | None) -> str:
         lines.append(f"Answer: {_short(turn.answer, LONGEST_TASK)}")
     reasons = [signal.about for signal in last_of_families(end.signals)]
     reasons += [
-        f"{name} {score:g}" if not isinstance(score, str) else f"{name}: {score[:80]}" for name, score in end.scores
+        f"{score.name}: {score.value[:80]}" if isinstance(score.value, str) else f"{score.name} {score.value:g}"
+        for score in end.scores
     ]
     how = (
         "not known"
@@ -339,16 +339,17 @@ class LogLearner:
         low, high = self._range
         shown = self._shown_in(entry)
         self.learned.shown += len(shown)
-        for name, score in entry.end.scores:
-            if isinstance(score, str) or not low <= score <= high:
+        for score in entry.end.scores:
+            name, value = score.name, grade(score.value, score.label, low, high)
+            if value is None:
                 self.learned.unusable[name] += 1
                 continue
             source = f"{SOURCE}{entry.session.file}#{name[:80]}"
             self.learned.scores[name] += 1
             if not self.dry:
-                self.memory.reward(entry.id, float(score), by="", source=source)
+                self.memory.reward(entry.id, value, by="", source=source)
             for decision, _ in shown:
-                self._give(decision, float(score), "", source, name)
+                self._give(decision, value, "", source, name)
         for place, (decision, start) in enumerate(shown):
             until = shown[place + 1][1] if place + 1 < len(shown) else len(entry.turn.steps)
             about = [

@@ -62,11 +62,13 @@ class LogTurn:
 
 @dataclass(frozen=True, slots=True)
 class LogOutcome:
-    """A score in a log. `turn` is the index of its turn, -1 for the whole session."""
+    """A score in a log. `turn` is the index of its turn, -1 for the whole session; `label` is what is said in a word beside a
+    number."""
 
     name: str
     value: float | str
     turn: int = -1
+    label: str = ""
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keepworth.adapters.logs.session import LogOutcome, LogReader, LogSession, parsed_object, plain_time, texts_in
+from keepworth.memory.evaluations import Evaluation, attributes_of, evaluations_in, hex_id, named_in, spans_in
 
 _STOPPED = re.compile(r"Cancelled|Canceled|KeyboardInterrupt|Interrupted")
 """Names of exceptions with which a run ends that somebody stopped."""
-_EVALUATION = "gen_ai.evaluation.result"
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class LogTrace:
     answers: list[tuple[str, str]] = field(default_factory=list)
     steps: list[tuple[str, str, object, bool, str]] = field(default_factory=list)
     scores: dict[str, float | str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     receipts: list[str] = field(default_factory=list)
     interrupted: bool = False
     named: bool = False
@@ -91,7 +92,9 @@ class TraceReader(LogReader):
             turn.interrupted = trace.interrupted
             turn.receipts = [(id, 0) for id in dict.fromkeys(trace.receipts)] + turn.receipts
             index = len(session.turns) - 1
-            session.outcomes += [LogOutcome(score, value, index) for score, value in trace.scores.items()]
+            session.outcomes += [
+                LogOutcome(score, value, index, trace.labels.get(score, "")) for score, value in trace.scores.items()
+            ]
 
 
 def _messages_in(messages: object) -> list[tuple[str, str]]:
@@ -133,16 +136,6 @@ def fits_otlp(row: dict[str, Any]) -> bool:
     return isinstance(row.get("resourceSpans", row.get("resourceLogs")), list)
 
 
-def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
-    out = dict[str, Any]()
-    for pair in entry.get("attributes") or ():
-        value = pair.get("value") if isinstance(pair, dict) else None
-        if isinstance(value, dict) and value:
-            kind, plain = next(iter(value.items()))
-            out[str(pair.get("key"))] = int(plain) if kind == "intValue" and str(plain).lstrip("-").isdigit() else plain
-    return out
-
-
 class OtlpReader(TraceReader):
     """Reads requests of OTLP: spans of the GenAI conventions, and evaluation events in logs and in spans."""
 
@@ -151,31 +144,24 @@ class OtlpReader(TraceReader):
     def __init__(self) -> None:
         super().__init__()
         self._responses: dict[str, LogTrace] = {}
-        self._loose: list[tuple[str, str, dict[str, Any]]] = []
+        self._evaluations: list[tuple[str, Evaluation]] = []
 
     def read(self, row: dict[str, Any], file: str) -> LogSession | None:
         """Read a request."""
-        for resource in row.get("resourceSpans") or ():
-            for scope in resource.get("scopeSpans") or ():
-                for span in scope.get("spans") or ():
-                    self._read_span(span, file)
-        for resource in row.get("resourceLogs") or ():
-            for scope in resource.get("scopeLogs") or ():
-                for record in scope.get("logRecords") or ():
-                    given = _attributes(record)
-                    if record.get("eventName", given.get("event.name")) == _EVALUATION:
-                        self._loose.append((str(record.get("traceId") or ""), file, given))
+        for span in spans_in(row):
+            self._read_span(span, file)
+        self._evaluations += [(file, evaluation) for evaluation in evaluations_in(row)]
         return None
 
     def _read_span(self, span: Mapping[str, Any], file: str) -> None:
-        trace, given = self.trace(span.get("traceId"), file), _attributes(span)
+        trace, given = self.trace(hex_id(span.get("traceId")), file), attributes_of(span)
         time = trace.see(span.get("startTimeUnixNano"), span.get("endTimeUnixNano"))
         trace.session = trace.session or str(given.get("gen_ai.conversation.id", given.get("session.id", "")))
         trace.person = trace.person or str(given.get("user.id", given.get("enduser.id", "")))
         error = str(given.get("error.type") or "")
         failed = bool(error) or (span.get("status") or {}).get("code") == 2
         operation = given.get("gen_ai.operation.name")
-        trace.receipts += [str(given["keepworth.decision"])] if "keepworth.decision" in given else []
+        trace.receipts += named_in(given)
         if operation == "execute_tool":
             output = _text(given.get("gen_ai.tool.call.result")) or str(
                 (span.get("status") or {}).get("message") or error
@@ -188,31 +174,20 @@ class OtlpReader(TraceReader):
             trace.interrupted = trace.interrupted or bool(_STOPPED.search(error))
         if "gen_ai.response.id" in given:
             self._responses[str(given["gen_ai.response.id"])] = trace
-        for event in span.get("events") or ():
-            if event.get("name") == _EVALUATION:
-                self._loose.append((trace.id, file, _attributes(event)))
 
     def close(self) -> None:
         """Give the evaluations to their traces. One that failed itself is no outcome."""
-        for id, file, given in self._loose:
-            if "error.type" in given:
+        for file, evaluation in self._evaluations:
+            score = evaluation.value if evaluation.value is not None else evaluation.label
+            if evaluation.failed or score == "":
                 continue
-            known_trace = self.traces.get(id) or self._responses.get(str(given.get("gen_ai.response.id")))
-            trace = known_trace or self.trace(id, file)
-            value = given.get("gen_ai.evaluation.score.value", given.get("gen_ai.evaluation.score.label"))
-            score = _number(value)
-            if score is not None:
-                trace.scores[str(given.get("gen_ai.evaluation.name"))] = score
-            trace.receipts += [str(given["keepworth.decision"])] if "keepworth.decision" in given else []
+            there = [self.traces[id] for id, _ in evaluation.places if id in self.traces]
+            trace = next(iter(there), None) or self._responses.get(evaluation.response)
+            if trace is None:
+                trace = self.trace(evaluation.places[0][0] if evaluation.places else "", file)
+            trace.scores[evaluation.name], trace.labels[evaluation.name] = score, evaluation.label
+            trace.receipts += evaluation.targets
         super().close()
-
-
-def _number(value: object) -> float | str | None:
-    """Return a score as a number, which some write as a text; a label as it is; None if there is none."""
-    try:
-        return float(value) if isinstance(value, int | float | str) else None
-    except ValueError:
-        return str(value)
 
 
 # -- agent-lightning --------------------------------------------------------------------------------------------------

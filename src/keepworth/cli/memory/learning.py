@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import UnknownName
 from keepworth.base.text import entry, one_line
-from keepworth.cli.memory.group import Call, Line, Lines, NoteLine, again, item_line, prints
+from keepworth.cli.memory.group import Call, Line, Lines, NoteLine, again, item_line, plain, prints
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
 from keepworth.serving import verbs
@@ -268,3 +268,20 @@ def _worth_notes(statement: Balance) -> list[str]:
         f"Withholding has cost {statement.gross:.1f} in rewards and brought {statement.gain:.1f}: net {statement.net:.1f}, or "
         f"{points:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them).",
     ]
+
+
+@prints(verbs.list_outcomes)
+def _outcomes(call: Call) -> Lines:
+    listed = call()
+    for row in listed:
+        name = row.source or "people"
+        off = "" if row.counts else ", switched off"
+        weight = f", weight {row.weight:g}" if row.kind == "signal" else ""
+        mean = "" if row.mean is None else f"mean {row.mean:.2f}"
+        lost = [f"{count:,} {what}" for what in ("repeated", "unknown", "unusable") if (count := getattr(row, what))]
+        about = f"{row.about}{weight}{off}" if row.about else ""
+        text = f"{row.rewards:>7,}  {mean:<10} {name:<28} {'; '.join(filter(None, [about, ', '.join(lost)]))}".rstrip()
+        shown = row.rewards or lost or not row.counts
+        yield Line(plain(row), one_line(text) if shown else None)
+    if not any(row.rewards for row in listed):
+        yield NoteLine("There is no reward yet. `keepworth memory reward EPISODE 1` gives one.")

@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Scope
+from keepworth.memory.store import traces
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
 from keepworth.memory.store.rows import OF_SCOPE, from_json, number_of, readable
-from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
+from keepworth.memory.store.undo import newest_purge
 from keepworth.records.episode import Decision, DecisionKind
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ _NAMED = re.compile(r'"m(\d+)"')
 class Logged:
     """A decision with its time, its scope, and its episode ("" outside one).
 
-    `details` is JSON of what the policy knew, and `vector` the query's vector as the policy packs it."""
+    `details` is JSON of what the policy knew, `vector` the query's vector as the policy packs it, `trace` that within which the
+    search was made."""
 
     at: str
     scope: Scope
@@ -64,6 +66,7 @@ class Logged:
     decision: Decision
     details: str = ""
     vector: bytes | None = None
+    trace: traces.TraceContext | None = None
 
 
 class DecisionLog:
@@ -156,17 +159,15 @@ def _insert(transaction: Transaction, entries: Sequence[Logged], since: int | No
         for entry in entries
     ]
     transaction.connection.executemany(_INSERT, values)
+    for entry in entries:
+        if entry.trace is not None:
+            traces.join(transaction.connection, entry.trace, entry.decision.id, entry.at)
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
     """Drop the candidates and the details of the decisions with row number up to `through`."""
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
-
-
-def newest_purge(connection: AnyConnection) -> int:
-    """Return the number of the newest journal entry that erased something, or 0."""
-    return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:

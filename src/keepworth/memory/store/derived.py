@@ -25,9 +25,9 @@ from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import NAMED, VECTORS
+from keepworth.memory.store.undo import newest_purge
 from keepworth.memory.store.words import WordStatistics
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.item import SIGNAL, Scope, signal_of
 from keepworth.memory.operations import Credit
 from keepworth.memory.signals import divide, find_channel, read_weight
-from keepworth.memory.store import notes
+from keepworth.memory.store import notes, traces
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
 from keepworth.memory.store.log import counting
@@ -47,6 +47,8 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, e
         )
         if not explore:
             notes.keep_steady(transaction.connection, id, store.clock())
+        if (trace := traces.current()) is not None:
+            traces.join(transaction.connection, trace, id, store.clock())
         return row - 1
 
     return store.change(scope, work)
@@ -128,6 +130,7 @@ class EpisodeSummary:
     shown: int  # how many items they showed
     reward: float | None  # the latest one for the whole episode that was not rolled back
     receipt: bool  # whether it was a call through the gateway of which a receipt is on file
+    trace: str  # that of OpenTelemetry in which it was begun, "" if none is known
 
 
 def summaries(
@@ -160,13 +163,19 @@ def summaries(
     )
     counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
     receipts = notes.bodies(connection, notes.RECEIPT, [row[0] for row in listed])
+    begun_in = notes.bodies(connection, traces.TRACE, [row[0] for row in listed])
     rewards = {
         entry.episode: float(entry.body["value"])
         for entry in counting(connection, f"{of} AND kind = '{REWARD}'", (ids,))
         if entry.what == "reward" and "value" in entry.body
     }
     return [
-        EpisodeSummary(id, task, scope_of(home), *(*more, *counts.get(id, (0, 0)), rewards.get(id), id in receipts))
+        EpisodeSummary(
+            id,
+            task,
+            scope_of(home),
+            *(*more, *counts.get(id, (0, 0)), rewards.get(id), id in receipts, begun_in.get(id, {}).get("trace", "")),
+        )
         for id, task, home, *more in listed
     ]
 

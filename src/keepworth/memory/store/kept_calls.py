@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import Scope, later, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, select
-from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.notes import BEGINNING, beginning, bodies, body, drop, drop_over, keep
+from keepworth.memory.store.undo import newest_purge
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.base.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy
-from keepworth.memory.item import SIGNAL, Scope, signal_of, whose
+from keepworth.memory.item import Scope, channel_of, learned, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -119,6 +119,33 @@ def news(
         decision, items = body.get("decision", ""), len(body.get("items", ()))
         listed.append(News(seq, Scope(*home), episode, decision, value, whose(source), items, source))
     return listed
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSum:
+    """How many rewards there are, their sum, and when the last one came."""
+
+    count: int = 0
+    sum: float = 0.0
+    last: str = ""
+
+
+def sums_by_channel(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[str, RewardSum]:
+    """Return the rewards inside `scope` that are not rolled back, by their channel (see `item.channel_of`); "" is what people
+    said. With `nobody`, only those in scopes without a user."""
+    sums, gone, (where, names) = dict[str, RewardSum](), cancelled(connection), inside(scope, nobody)
+    query = f"""SELECT seq, at, payload FROM events JOIN scopes ON scopes.id = events.scope
+        WHERE {OF_KIND} AND kind = '{REWARD}' AND payload IS NOT NULL AND {where} ORDER BY seq"""
+    for seq, at, payload in connection.execute(query, names):
+        if undo.within(seq, gone):
+            continue
+        with readable(f"journal entry {seq}"):
+            body = from_json(payload)
+            source, value = body.get("source", ""), float(body["value"])
+        channel = "" if learned(source) and whose(source) else channel_of(source)
+        before = sums.get(channel, RewardSum())
+        sums[channel] = RewardSum(before.count + 1, before.sum + value, at)
+    return sums
 
 
 def _shared_window(
@@ -337,10 +364,10 @@ def sources_of_rewarder(connection: AnyConnection, scope: Scope, person: str) ->
 
 
 def sources_named(connection: AnyConnection, scope: Scope, name: str) -> list[str]:
-    """Return the sources inside `scope` that a name stands for: itself, and for a signal those about each person's turns. Raises
-    InvalidFilter where nothing is from it, whatever became of it."""
+    """Return the sources inside `scope` that a name stands for: itself, and for a signal or an evaluator those of each person.
+    Raises InvalidFilter where nothing is from it, whatever became of it."""
     names = _sources(connection, scope, _FROM_A_SOURCE)
-    sources = sorted(source for source in names if source == name or name == f"{SIGNAL}{signal_of(source)}")
+    sources = sorted(source for source in names if name in (source, channel_of(source)))
     if not sources:
         unknown = UnknownName("source", name, names, "this scope")
         raise InvalidFilter(

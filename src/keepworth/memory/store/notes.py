@@ -10,12 +10,15 @@
   the bytes that went upstream, and their lines) and, until they are written, the words that its turn began with. For the calls
   themselves see `kept_calls`.
 * Of each turn that was read in the log of another program, its size is kept under its episode, so that it counts once.
+* Of each evaluation that came by OpenTelemetry and became a reward, its digest is kept, so that it counts once; and under each
+  scope, how many of each evaluator became a reward, came again, named nothing that is known, or had no score that is a reward.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import Scope, later, new_id, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
-from keepworth.memory.store.decision_log import newest_purge
+from keepworth.memory.store.undo import newest_purge
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -34,7 +37,8 @@ REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
-REQUEST, BLOCK, RECEIPT, TURN, STEADY, LEARNED = "request ", "block ", "receipt ", "turn ", "steady ", "learned "
+REQUEST, BLOCK, RECEIPT, TURN, STEADY, LEARNED = "request ", "block ", "receipt ", "turn ", "steady ", "read "
+EVALUATED, TALLY = "evaluation ", "evaluators "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
@@ -94,7 +98,7 @@ def keep_range(connection: AnyConnection, given: Sequence[float]) -> None:
     keep(connection, _RANGE, json.dumps(list(map(float, given))))
 
 
-def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
+def list_notes(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
     """Return (rest of the name, body) of the notes whose names begin with `prefix`, ordered by name."""
     query = f"SELECT name, value FROM facts_of_file WHERE {BEGINNING} ORDER BY name"
     facts = select(connection, query, beginning(prefix))
@@ -226,6 +230,54 @@ def keep_learned(store: Store, episode: str, size: int) -> None:
     store.database.write(lambda connection: keep(connection, LEARNED + episode, json.dumps(size)))
 
 
+# What evaluators sent.
+
+MOST_EVALUATORS = 200
+"""The most evaluators that are counted for a scope."""
+
+
+def keep_evaluations(
+    connection: AnyConnection, scope: Scope, digests: Iterable[str], counts: Mapping[str, Mapping[str, int]], time: str
+) -> None:
+    """Note evaluations that became rewards, and add to the counts of their evaluators.
+
+    Args:
+        scope: That of who sent them.
+        digests: Those of the evaluations that became rewards.
+        counts: By what became of evaluations, and by the name of the evaluator, how many.
+        time: The present.
+    """
+    until, name = later(timestamp(time), BLOCK_SECONDS), TALLY + json.dumps(scope.parts())
+    for digest in digests:
+        keep(connection, EVALUATED + digest, json.dumps({"until": until}))
+        drop_over(connection, EVALUATED, digest, time)
+    tally = json.loads(fact(connection, name) or "{}")
+    for what, numbers in counts.items():
+        for evaluator, number in numbers.items():
+            if evaluator in tally or len(tally) < MOST_EVALUATORS:
+                row = tally.setdefault(evaluator, {})
+                row[what] = row.get(what, 0) + number
+    keep(connection, name, json.dumps(tally, ensure_ascii=False))
+
+
+def tallies(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[str, Counter[str]]:
+    """Return the counts of each evaluator for whoever sent something inside a scope, by what became of it; with `nobody`, only
+    where the scope has no user."""
+    sums = dict[str, Counter[str]]()
+    for name, tally in list_notes(connection, TALLY):
+        home = Scope(*json.loads(name))
+        if scope.contains(home) and not (nobody and home.user):
+            for evaluator, row in tally.items():
+                sums.setdefault(evaluator, Counter()).update(row)
+    return sums
+
+
+def forget_tallies(connection: AnyConnection, whose: Scope) -> None:
+    """Delete the counts of evaluators of a scope that is erased."""
+    listed = [name for name, _ in list_notes(connection, TALLY) if whose.contains(Scope(*json.loads(name)))]
+    drop(connection, [TALLY + name for name in listed])
+
+
 # What a gateway put into prompts.
 
 
@@ -267,7 +319,7 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:
     """Return (episode, what is to be written of its turn) for turns that were left unwritten, as by a killed process."""
     with store.database.reading() as connection:
-        return _beginning(connection, TURN)
+        return list_notes(connection, TURN)
 
 
 @contextmanager
@@ -298,7 +350,7 @@ def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     be written."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(BLOCK))
     _forget_part(connection, RECEIPT, "lines")
-    turns = [] if whose is None else _beginning(connection, TURN)
+    turns = [] if whose is None else list_notes(connection, TURN)
     drop(
         connection,
         [TURN + name for name, body in turns if whose is not None and whose.contains(Scope(*body["scope"]))],

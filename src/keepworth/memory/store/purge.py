@@ -27,9 +27,10 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.decision_log import named
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.kept_calls import forget_calls
-from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, keep
+from keepworth.memory.store.notes import UNFINISHED, drop, fact, forget_answers, forget_blocks, forget_tallies, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
+from keepworth.memory.store.traces import forget_traces
 from keepworth.memory.store.transaction import PARTS, Transaction
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def _forget_notes(connection: AnyConnection, gone: _Gone, users: Iterable[str] =
     """Delete what servers noted of requests and prompts, and note that the work outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
+    if gone.whose is not None:
+        forget_tallies(connection, gone.whose)
     forget_calls(connection, gone.whose, users, (f"m{n}" for n in gone.numbers))
     keep(connection, UNFINISHED, "1")
 
@@ -307,6 +310,7 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
     """Delete the searches in erased scopes, what their episodes were about, and their names. Their rows stay, as journal entries
     refer to them, under a random name; later writes under the old name begin a new scope."""
     homes = among(gone.homes)
+    forget_traces(connection, gone.homes)
     gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {AMONG}", (homes,))
     connection.execute(f"DELETE FROM decisions WHERE scope {AMONG}", (homes,))
     connection.execute(f"UPDATE episodes SET task = '', outcome = 'erased', person = '' WHERE scope {AMONG}", (homes,))

@@ -25,11 +25,11 @@ from keepworth.memory.search.where import Filter
 from keepworth.memory.store import blocks, notes, opening, purge, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import Transaction, Unencoded, tokens_of
+from keepworth.memory.store.undo import newest_purge
 from keepworth.memory.store.views import Snapshot
 from keepworth.records.model import EncoderIdentity
 

@@ -17,13 +17,18 @@ from keepworth.memory.errors import Purged, UnknownEpisode
 from keepworth.memory.item import Item, Scope, duplicate_key
 from keepworth.memory.operations import Credit, execute
 from keepworth.memory.store import rows
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.rows import Entry
 from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
 Ranges = tuple[tuple[int, int], ...]
 _MAKING = ("ADD", "UPDATE", "SUPERSEDE", "MERGE")
+
+
+def newest_purge(connection: AnyConnection) -> int:
+    """Return the number of the newest journal entry that erased something, or 0."""
+    return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Memory(Changes):
         return self.store.database.path
 
     @property
-    def span_attributes(self) -> dict[str, str]:
+    def _span_attributes(self) -> dict[str, str]:
         """What the spans of this memory say of it: the name of its file, or the end of its address."""
         return {"gen_ai.memory.store.id": os.path.basename(self.path)}
 

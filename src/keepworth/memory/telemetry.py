@@ -67,8 +67,8 @@ def find_tracer() -> Tracer | None:
 
 
 def trace_operations(owner: Owner) -> Owner:
-    """Decorate a class so that each of its methods in `OPERATIONS` is a span. Its `span_attributes` are what all these spans say:
-    a client names its server there."""
+    """Decorate a class so that each of its methods in `OPERATIONS` is a span. Its `_span_attributes` are what all these spans
+    say: a client names its server there."""
     for name, method in list(vars(owner).items()):
         if name in OPERATIONS:
             setattr(owner, name, _traced(name, method))
@@ -81,7 +81,7 @@ def _traced(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         tracer = find_tracer()
         if tracer is None or _INSIDE.get():  # what a method does by another one is one operation
             return method(self, *arguments, **options)
-        with _span(tracer, _operation(name, arguments, options), self.span_attributes) as span:
+        with _span(tracer, _operation(name, arguments, options), self._span_attributes) as span:
             result = method(self, *arguments, **options)
             if span.is_recording():
                 span.set_attributes(_described(result, arguments, options))

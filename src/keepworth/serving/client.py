@@ -143,7 +143,7 @@ class Client:
         raise AssertionError
 
     @property
-    def span_attributes(self) -> dict[str, Any]:
+    def _span_attributes(self) -> dict[str, Any]:
         """What the spans of this client say of its server."""
         url = self._http.base_url
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -248,9 +248,9 @@ class RemoteEpisode:
         self.scope = Scope(**record["scope"])
 
     @property
-    def span_attributes(self) -> dict[str, Any]:
+    def _span_attributes(self) -> dict[str, Any]:
         """What the spans of this episode say of its server, and the episode."""
-        return {**self._client.span_attributes, EPISODE: self.id}
+        return {**self._client._span_attributes, EPISODE: self.id}
 
     search = _served(LiveEpisode.search)
     act = _served(LiveEpisode.act)

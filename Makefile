@@ -31,6 +31,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 HOSTS := .venv-hosts
+CREWAI := .venv-hosts-crewai
 RAY := .venv-ray
 ENGINE := .venv-engine
 POSTGRES := .venv-postgres
@@ -84,8 +85,10 @@ test-peers: $(PEERS)/.installed
 		tests/serving/test_telemetry.py tests/serving/test_otlp.py
 
 # The agent frameworks, in an environment of their own for the same reason.
-test-hosts: $(HOSTS)/.installed
+# CrewAI asks for a newer OpenTelemetry than Google ADK takes.
+test-hosts: $(HOSTS)/.installed $(CREWAI)/.installed
 	@$(HOSTS)/bin/python -m pytest -m "not slow" tests/hosts
+	@$(CREWAI)/bin/python -m pytest -m "not slow" -k crewai tests/hosts
 
 test-engine: $(STAMP) $(ENGINE)/.installed
 	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py
@@ -105,6 +108,11 @@ $(HOSTS)/.installed: pyproject.toml requirements/hosts.txt clients/typescript/pa
 	@$(HOSTS)/bin/python -m pip --disable-pip-version-check install --quiet -e . -r requirements/hosts.txt
 	@mkdir -p build/typescript && cp clients/typescript/package.json build/typescript
 	@cd build/typescript && PATH="$(CURDIR)/$(HOSTS)/bin:$$PATH" npm install --no-package-lock --silent
+	@touch $@
+
+$(CREWAI)/.installed: pyproject.toml requirements/hosts_crewai.txt
+	@$(PYTHON) -m venv $(CREWAI)
+	@$(CREWAI)/bin/python -m pip --disable-pip-version-check install --quiet -e . -r requirements/hosts_crewai.txt
 	@touch $@
 
 # Beside the usual environment: a wheel that brings a server.

@@ -42,7 +42,10 @@ for name in policies():
         memory.reward(memory.search("router", top_k=1).decision, 1.0)
 """
 
-SLOTS = ("agent_framework", "claude", "google_adk", "llama_index", "openai_agents", "pydantic_ai", "strands")
+SLOTS = (
+    *("agent_framework", "agno", "claude", "claude_agent", "crewai", "google_adk", "llama_index", "openai_agents"),
+    *("pydantic_ai", "strands"),
+)
 """The adapters of frameworks that no extra brings along."""
 
 EVERY_ROOM = f"""

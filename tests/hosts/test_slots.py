@@ -158,8 +158,9 @@ def test_the_lines_of_the_page_run(
 ) -> None:
     module = TALKS[request.node.callspec.params["talk"]]
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (block,) = [block for block in blocks if module.SLOT in block]
-    lines = [line for line in block.splitlines() if not re.match(rf"from .* import {module.MODEL}$", line)]
+    (block,) = [block for block in blocks if f"from {module.SLOT} import" in block]
+    lines = [re.sub(rf"(from .* import) {module.MODEL}, ", r"\1 ", line) for line in block.splitlines()]
+    lines = [line for line in lines if not re.match(rf"from .* import {module.MODEL}$", line)]
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {module.MODEL: talk.model}
     code = compile("\n".join(lines), str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -171,9 +171,7 @@ class _Files:
 
     def __init__(self, turns: Turns) -> None:
         self._memory, self._person, self._source = turns.memory, turns.user_id, turns.host
-        self._scope: dict[str, Any] = {
-            name: value for name, value in (("user_id", turns.user_id), ("agent_id", turns.agent_id)) if value
-        }
+        self._scope = turns.scope()
 
     def execute(self, execute: Callable[[Any], Any], command: Any) -> Any:
         try:

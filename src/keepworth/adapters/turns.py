@@ -30,6 +30,7 @@ from keepworth.memory.headline import MARK, without_blocks
 from keepworth.memory.item import now, timestamp
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Hits
+from keepworth.memory.search.where import Where
 from keepworth.memory.sentences import says_something
 from keepworth.memory.speech import clean
 
@@ -117,7 +118,14 @@ class Turns:
         self._lock = Lock()
 
     def begin(
-        self, message: str, *, conversation: str | None = "", user_id: str = "", before: str = "", heard: bool = True
+        self,
+        message: str,
+        *,
+        conversation: str | None = "",
+        user_id: str = "",
+        before: HostTurn | str = "",
+        heard: bool = True,
+        where: Where = None,
     ) -> HostTurn:
         """Take a message for the outcome of the turn before, and search for it in an episode of its own.
 
@@ -125,8 +133,9 @@ class Turns:
             message: What the user said.
             conversation: The name of the conversation, such as a session's id; None for a search that is part of none.
             user_id: Who speaks; "" for the person of this object.
-            before: The id of the turn before, where the host keeps it and this process may not know it.
+            before: The turn before, or its id, where the host keeps it and this object may not know it.
             heard: False if the message is a query of the model's, and not what the user said: `finish` is told that.
+            where: A filter on the metadata of what is shown, as in `Memory.search`.
         """
         person = user_id or self.user_id
         words = without_blocks(clean(message))[:LONGEST]
@@ -138,9 +147,9 @@ class Turns:
                 self._hear(turn, words)
             if turn.before is not None and turn.before.open and turn.before.heard:  # it was broken off
                 self.keep(turn.before)
-            turn.live = self.memory.episode(words, by=person, **self._scope(person))
+            turn.live = self.memory.episode(words, by=person, **self.scope(person))
             if asks(words):
-                turn.shown = self._search(turn, "", self.top_k)
+                turn.shown = self._search(turn, "", self.top_k, where)
         except Exception as error:
             _report("the memory recalled nothing", error)
         if conversation is not None:
@@ -178,16 +187,19 @@ class Turns:
         with self._lock:
             return self._newest.get((user_id or self.user_id, conversation))
 
-    def search(self, turn: HostTurn, query: str, *, top_k: int = 0) -> Hits:
+    def search(self, turn: HostTurn, query: str, *, top_k: int = 0, where: Where = None) -> Hits:
         """Search once more in a turn, for instance where the model asks for it.
 
         Args:
             turn: A turn that is not finished.
             query: What is looked for.
             top_k: The most notes; 0 for as many as a turn shows.
+            where: A filter on the metadata of what is shown, as in `Memory.search`.
         """
         try:
-            return Hits() if turn.live is None else self._search(turn, clean(query)[:LONGEST], top_k or self.top_k)
+            if turn.live is None:
+                return Hits()
+            return self._search(turn, clean(query)[:LONGEST], top_k or self.top_k, where)
         except Exception as error:
             _report("the memory found nothing", error)
             return Hits()
@@ -242,13 +254,14 @@ class Turns:
     def keep(self, turn: HostTurn) -> None:
         """Hand what the user said to the memory's writer, once, after what waits since the memory was down. `finish` does that as
         well: call it before where a host may not say that a turn ends."""
-        if turn.stored or not turn.message.strip():
-            return
-        turn.stored = True
+        with self._lock:  # a host may end a turn while another of its threads keeps what was said
+            if turn.stored or not turn.message.strip():
+                return
+            turn.stored = True
         words: dict[str, Any] = {"role": "user", "content": turn.message, "said_at": turn.said_at}
         if turn.before is not None:
             words |= {"before": turn.before.message, "asked": turn.before.answer[-LONGEST_QUESTION:]}
-        options = self._scope(turn.user_id) | ({"episode": turn.id} if turn.id else {})
+        options = self.scope(turn.user_id) | ({"episode": turn.id} if turn.id else {})
         with self._lock:
             self._unwritten.append((words, options))
             waiting = list(self._unwritten)
@@ -276,25 +289,26 @@ class Turns:
             user_id: Whose memory it is; "" for the person of this object.
             options: Options of `Memory.add`.
         """
-        return self.memory.add(text, source=self.host, **self._scope(user_id or self.user_id), **options)
+        return self.memory.add(text, source=self.host, **self.scope(user_id), **options)
 
-    def _scope(self, person: str) -> dict[str, Any]:
-        """Return the options that name whose memory it is."""
-        bounds = {"user_id": person, "agent_id": self.agent_id}
+    def scope(self, user_id: str = "") -> dict[str, Any]:
+        """Return the options that name whose memory it is: of a person, or else of the person of this object."""
+        bounds = {"user_id": user_id or self.user_id, "agent_id": self.agent_id}
         return {name: value for name, value in bounds.items() if value}
 
     def _clock(self) -> Any:
         return self.memory.store.clock() if isinstance(self.memory, Memory) else now()
 
-    def _turn_before(self, person: str, conversation: str, id: str) -> HostTurn | None:
+    def _turn_before(self, person: str, conversation: str, before: HostTurn | str) -> HostTurn | None:
         """Return the newest turn of a conversation, from the memory if only its id is at hand."""
-        turn = self.newest(conversation=conversation, user_id=person)
-        if turn is not None or not id:
-            if turn is not None:
-                turn.before = None
+        turn = before if isinstance(before, HostTurn) else self.newest(conversation=conversation, user_id=person)
+        if turn is not None:
+            turn.before = None
             return turn
+        if not before:
+            return None
         try:
-            live = self.memory.reopen(id)
+            live = self.memory.reopen(before)
         except UnknownEpisode:  # it was erased meanwhile
             return None
         return HostTurn(live.task, person, live, open=False)
@@ -309,9 +323,11 @@ class Turns:
             except UnknownEpisode:  # it was erased meanwhile
                 turn.before = None
 
-    def _search(self, turn: HostTurn, query: str, top_k: int) -> Hits:
+    def _search(self, turn: HostTurn, query: str, top_k: int, where: Where) -> Hits:
         """Search in the episode of a turn, with the limits of a search that nobody asked for."""
         options: dict[str, Any] = {"floor": floor_of(self.memory)} if isinstance(self.memory, Memory) else {}
+        if where is not None:
+            options["where"] = where
         if not turn.live.scope.user:
             options["nobody"] = True
         hits: Hits = turn.live.search(query, top_k=top_k, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -362,6 +363,34 @@ def test_a_turn_through_the_gateway_is_part_of_its_callers_trace(gate: Gate) -> 
     with with_token(gate.server) as client:
         assert client.post("/v1/traces", json=in_span(evaluation("helpful", 0.25), trace=TRACE)).json() == {}
     assert rewards(gate.server, "", answer.headers[EPISODE]) == [("evaluation:helpful", 0.25)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "field"), [("chat/completions", "messages"), ("responses", "input"), ("messages", "messages")]
+)
+def test_the_answer_of_a_turn_names_it_unless_its_id_was_there_before(
+    gate: Gate, path: str, field: str, stream: bool
+) -> None:
+    gate.memory.add("Deploy with: make ship", user_id="ana")
+
+    def ask(words: str) -> tuple[str, str]:
+        body = {"model": "scripted", field: [user(words)], "stream": stream, "max_tokens": 9}
+        answer = gate.http.post(f"/v1/{path}", json=body, headers={"X-Keepworth-User": "ana"})
+        until(lambda: finished(gate.server))
+        return answer.headers[EPISODE], re.findall(r'"id": ?"((?:c|resp_|msg_?)\w*)"', answer.text)[0]
+
+    episode, id = ask("How do I deploy?")
+    event = evaluation("helpful", 1.0, time=1)
+    event["attributes"] += attributes({"gen_ai.response.id": id})
+    with with_token(gate.server) as client:
+        assert client.post("/v1/logs", json=in_log(event)).json() == {}
+        assert rewards(gate.server, "", episode) == [("evaluation:helpful", 1.0)]
+        other, again = ask("And how do I deploy on Friday?")
+        event = evaluation("helpful", 0.0, time=2) | {"attributes": event["attributes"]}
+        if again == id:
+            assert f"answer {id} is nothing" in client.post("/v1/logs", json=in_log(event)).text
+        assert [len(rewards(gate.server, "", each)) for each in (episode, other)] == [1, 0]
 
 
 def test_evaluations_teach_which_note_comes_first(tmp_path: Path) -> None:

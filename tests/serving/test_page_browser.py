@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.page.world import fill
 from keepworth import policy
+from keepworth.memory.evaluations import Evaluation, reward_by
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.chromium import browser, missing
@@ -123,6 +124,26 @@ def test_every_view_fits_and_has_no_barrier(chromium: Any, served: Served, width
         assert inside == 0, f"{view} scrolls sideways inside"
         assert violations(visit.page) == [], view
     visit.close()
+
+
+def test_a_source_of_rewards_is_taken_back_by_who_may_undo(chromium: Any, visit: Visit, served: Served) -> None:
+    scored = Evaluation("helpful", 0.5, targets=(served.memory.episodes()[0],))
+    reward_by(served.memory, [scored, Evaluation("helpful", 9.0, targets=scored.targets)])
+    take, page = "[aria-label='Take back evaluation:helpful']", visit.page
+    visit.go("overview")
+    row = page.locator("tr", has_text="evaluation:helpful")
+    assert "1 had no score that is one" in row.inner_text()
+    page.click(take)
+    page.click("dialog >> text=Take it back")
+    visit.until(f"!document.querySelector({take!r})")
+    assert row.locator("td").nth(1).inner_text() == "0"
+    page.click("text=Undo the undo")
+    visit.until(f"document.querySelector({take!r})")
+    assert row.locator("td").nth(1).inner_text() == "1"
+    with closing(Visit(chromium, served, served.token("read"))) as reader:
+        reader.go("overview")
+        assert reader.page.locator("h2", has_text="Where rewards came from").count() == 1
+        assert reader.page.locator("text=Take back").count() == 0
 
 
 def test_the_token_leaves_the_address_and_stays_in_the_tab(visit: Visit, served: Served) -> None:

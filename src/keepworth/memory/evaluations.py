@@ -1,9 +1,9 @@
 """Evaluations by way of OpenTelemetry: what an evaluator says of an answer becomes the reward of what a memory showed for it.
 
 An evaluation is the event `gen_ai.evaluation.result` of the GenAI conventions, in a span or as a record of a log. It names a
-search or an episode (`keepworth.decision`, `keepworth.episode`), or else the trace that it stands in or is linked to. Its rewards
-have a source for each evaluator ("evaluation:NAME"), by which they can be taken back. The server and the reader of logs read
-requests of OTLP with this module.
+search or an episode (`keepworth.decision`, `keepworth.episode`), else an answer that went through the gateway, or else the trace
+that it stands in or is linked to. Its rewards have a source for each evaluator ("evaluation:NAME"), by which they can be taken
+back. The server and the reader of logs read requests of OTLP with this module.
 """
 
 from __future__ import annotations
@@ -294,6 +294,8 @@ def reward_by(memory: Memory, evaluations: Iterable[Evaluation], by: str = "") -
 def _targets(connection: AnyConnection, evaluation: Evaluation) -> Sequence[str]:
     if evaluation.targets:
         return evaluation.targets[:1]
+    if episode := traces.episode_of_answer(connection, evaluation.response):
+        return [episode]
     members = (traces.members(connection, *place) for place in evaluation.places)
     return next(filter(None, members), [])
 
@@ -312,7 +314,8 @@ def _why_unusable(evaluation: Evaluation, low: float, high: float) -> str:
 
 
 def _why_unknown(evaluation: Evaluation) -> str:
-    named = [*evaluation.targets[:1], *(f"trace {trace}" for trace, _ in evaluation.places)]
+    answers = [f"answer {evaluation.response}"] if evaluation.response else []
+    named = [*evaluation.targets[:1], *(f"trace {trace}" for trace, _ in evaluation.places), *answers]
     if not named:
-        return f"{evaluation.source.removeprefix(EVALUATION)} names no search, no episode and no trace"
+        return f"{evaluation.source.removeprefix(EVALUATION)} names no search, no episode, no trace and no answer"
     return f"{named[0][:60]} is nothing in this memory"

@@ -77,10 +77,11 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SpokenReply:
-    """What a model answered: its words, and the names of the tools that it calls."""
+    """What a model answered: its words, the names of the tools that it calls, and the id of the answer."""
 
     words: str = ""
     tools: tuple[str, ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,14 @@ class CallFormat:
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         """Read what the model answered from the bytes of an answer with content type `kind`."""
-        spoken = [self.spoken(event, kind.startswith(EVENTS)) for event in events(copy, kind)]
+        listed = list(events(copy, kind))
+        spoken = [self.spoken(event, kind.startswith(EVENTS)) for event in listed]
         names = (name for _, tools in spoken for name in tools if name)
-        return SpokenReply("".join(word for words, _ in spoken for word in words), tuple(names))
+        # An event has the id, or what it holds of the answer.
+        holders = (part for event in listed for part in (event, event.get("response"), event.get("message")))
+        ids = (_text(_object(part).get("id")) for part in holders)
+        words = "".join(word for words, _ in spoken for word in words)
+        return SpokenReply(words, tuple(names), next(filter(None, ids), ""))
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
         """Return the words and the names of tools in an event of a stream, or in a whole answer."""

@@ -46,7 +46,7 @@ from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
 from keepworth.memory.signals import is_check
 from keepworth.memory.speech import clean
-from keepworth.memory.store import kept_calls, notes
+from keepworth.memory.store import kept_calls, notes, traces
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
 from keepworth.serving.access import Access, bounds_in, new_access
@@ -530,6 +530,7 @@ class Gateway:
                     if 0 < status < 400:
                         reply = memory.format.reply(copy, kind)
                         self._act(store, live, reply)
+                        self._note_answer(store, live, reply)
                         if reply_words := reply.words.strip():
                             # Conversations that begin with the same words are distinguished by what the model answered.
                             digest = _digest("answered", memory.digest, reply_words)
@@ -568,6 +569,13 @@ class Gateway:
         if call:
             items = {id for lines in (memory.block.lines, *memory.block.earlier.values()) for id in lines}
             kept_calls.keep_call(store, live.id, call, live.scope, items, since=memory.head)
+
+    def _note_answer(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
+        """Note the id of an answer, by which evaluations name it."""
+        if reply.id:
+            store.database.write(
+                lambda connection: traces.note_answer(connection, reply.id, live.id, timestamp(store.clock()))
+            )
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """Record a reply as the action of the turn's episode. A later reply, after tools answered, replaces an earlier one."""

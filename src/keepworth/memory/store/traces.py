@@ -20,8 +20,11 @@ from keepworth.memory.item import later, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, select
 from keepworth.memory.store.notes import BEGINNING, BLOCK_SECONDS, beginning, drop, drop_over, fact, keep
 
-MEMBER, TRACE = "trace ", "traced "
-"""The kinds of notes: under a trace and an id that is part of it, and under such an id, with its trace."""
+MEMBER, TRACE, ANSWER = "trace ", "traced ", "answer "
+"""The kinds of notes: under a trace and an id that is part of it; under such an id, with its trace; and under the id of a model's
+answer, with its episode."""
+LONGEST_ID = 200
+"""The most characters of the id of an answer."""
 MOST = 10_000
 """The most episodes and searches of one trace that are looked at."""
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
@@ -101,11 +104,31 @@ def members(connection: AnyConnection, trace: str, span: str = "") -> list[str]:
     return [id for id in ids if id not in inside]
 
 
+def note_answer(connection: AnyConnection, answer: str, episode: str, time: str) -> None:
+    """Note the id of an answer that a model gave in an episode. Some servers draw ids from few: one that was in two episodes
+    names none of them."""
+    if 0 < len(answer) <= LONGEST_ID:
+        until, before = later(timestamp(time), BLOCK_SECONDS), fact(connection, ANSWER + answer)
+        there = episode if before is None else json.loads(before)["episode"]
+        noted = {"until": until, "episode": episode if there == episode else ""}
+        keep(connection, ANSWER + answer, json.dumps(noted))
+        drop_over(connection, ANSWER, answer, time)
+
+
+def episode_of_answer(connection: AnyConnection, answer: str) -> str:
+    """Return the episode in which a model gave the answer with this id; "" if none is known, or several are."""
+    note = fact(connection, ANSWER + answer) if answer else None
+    return "" if note is None else str(json.loads(note)["episode"])
+
+
 def forget_traces(connection: AnyConnection, homes: Sequence[int]) -> None:
     """Delete the notes of all episodes and searches in scopes that are erased, by the ids of these. The rows are still there."""
     for table in ("decisions", "episodes"):
         query = f"SELECT f.name, f.value FROM facts_of_file f JOIN {table} t ON f.name = '{TRACE}' || t.id WHERE t.scope {AMONG}"
         drop(connection, _names(select(connection, query, (among(homes),))))
+    episodes = f"SELECT id FROM episodes WHERE scope {AMONG}"
+    query = f"SELECT name FROM facts_of_file WHERE {BEGINNING} AND json_extract(value, '$.episode') IN ({episodes})"
+    drop(connection, [name for (name,) in select(connection, query, (*beginning(ANSWER), among(homes)))])
 
 
 def _names(listed: Iterable[tuple[str, str]]) -> Iterator[str]:

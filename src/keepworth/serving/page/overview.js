@@ -1,21 +1,19 @@
 // What is there, and what rewards say of it.
 import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { code, decimal, empty, finite, interval, make, number, pill, refill, said, signed, table } from "./dom.js";
-import { howToBegin, verdictOf, VERDICTS } from "./memory.js";
+import { asked, code, decimal, empty, finite, interval, make, number, pill, refill, said, signed, table, when } from "./dom.js";
+import { howToBegin, rolledBack, verdictOf, VERDICTS } from "./memory.js";
 
 const MOST = 12;
 
-export function open() {
+export function open(session) {
   const element = make("div", {}, make("h1", {}, "Overview"));
-  return {
-    element,
-    async show() {
-      const [all, ledger] = await Promise.all([get("/overview"), get("/ledger").catch(error => error)]);
-      refill(element, make("h1", {}, "Overview"), tiles(all), all.items || all.episodes ? null : make("div", { class: "card" }, howToBegin()),
-        rewards(all), await worth(ledger));
-    },
+  const show = async () => {
+    const [all, ledger, { sources }] = await Promise.all([get("/overview"), get("/ledger").catch(error => error), get("/outcomes")]);
+    refill(element, make("h1", {}, "Overview"), tiles(all), all.items || all.episodes ? null : make("div", { class: "card" }, howToBegin()),
+      rewards(all), outcomes(sources, session, show), await worth(ledger));
   };
+  return { element, show };
 }
 
 const tile = (name, value, note, href) => make("div", { class: "card tile" }, make("small", {}, name),
@@ -40,6 +38,38 @@ function rewards(all) {
       make("pre", {}, 'with memory.episode("plan dinner", user_id="ana") as episode:\n    hits = episode.search("what she must not eat")\n    episode.reward(1.0)'))));
   }
   return make("section", {}, head, make("div", { class: "charts one" }, chart(all.curve)));
+}
+
+// Where rewards came from, with a way to take each source back.
+function outcomes(sources, session, again) {
+  const lost = each => each.repeated + each.unknown + each.unusable;
+  const came = sources.filter(each => each.rewards || lost(each));
+  const never = sources.filter(each => each.kind === "signal" && !each.rewards);
+  const listed = rows => rows.map(each => each.source.replace("signal:", "")).join(", ");
+  const off = never.filter(each => !each.counts), unseen = never.filter(each => each.counts && each.weight > 0);
+  const may = session.can("admin"), some = came.some(lost);
+  const button = each => each.source && each.rewards
+    ? make("button", { type: "button", class: "plain", "aria-label": `Take back ${each.source}`, click: () => takeBack(each, again) }, "Take back") : "";
+  return make("section", {}, make("h2", {}, "Where rewards came from"),
+    make("p", { class: "note" }, "Signals are outcomes that nobody reported. They count where nobody gave a reward, by their weights."),
+    came.length ? table("Where rewards came from",
+      [["source", false], ["rewards", true], ["mean", true], ["weight", true], ["last", false], ...some ? [["no reward", false]] : [], ...may ? [["", false]] : []],
+      came.map(each => [[make("b", {}, said(each.source || "people", 60)), " ", each.source && each.about ? said(each.about, 120) : "", each.counts ? "" : [" ", pill("off")]],
+        number(each.rewards), each.rewards ? decimal(each.mean, 2) : "none", decimal(each.weight, 2), each.last ? when(each.last) : "never",
+        ...some ? [missed(each)] : [], ...may ? [button(each)] : []])) : null,
+    unseen.length ? make("p", { class: "note" }, `Signals that never came: ${listed(unseen)}.`) : null,
+    off.length ? make("p", { class: "note" }, `Signals that are switched off: ${listed(off)}.`) : null);
+}
+
+const missed = each => [["came again", each.repeated], ["named nothing here", each.unknown], ["had no score that is one", each.unusable]]
+  .filter(([, count]) => count).map(([words, count]) => `${number(count)} ${words}`).join(", ");
+
+async function takeBack(each, again) {
+  const yes = await asked(`Take back ${each.source}?`, make("div", {},
+    make("p", {}, `${number(each.rewards)} ${each.rewards === 1 ? "reward" : "rewards"} will count no more, and nothing else that came from there. `,
+      "The memory learns anew without them."),
+    make("p", { class: "note" }, "They stay in the journal, and this can be undone.")), "Take it back");
+  if (yes) await rolledBack({ source: each.source }, again);
 }
 
 async function worth(ledger) {

@@ -21,6 +21,7 @@ from tests.memory.helpers import command, largest_file
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
     "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "path": "stats",
+    "settle": "review",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
     "answer", "apply", "bank", "close", "commit", "flush", "policy", "propose", "read_only", "scope", "within",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 ROW = re.compile(r"^\| \[([\w.]+)\]\(\1\) \|[^|]+\|([^|]*)\| `(.+)` \|$", re.M)
 ROWS = ROW.findall((EXAMPLES / "README.md").read_text(encoding="utf-8"))
-HEAVY = {"evaluate.py", "train_loop.py"}
+HEAVY = {"evaluate.py", "tiny_caller.py", "train_loop.py"}
 """Seconds of a core; left to `make test-all`."""
 
 

@@ -15,23 +15,19 @@ export const Keepworth = async ({ client, directory }) => {
 
   /** Returns what the command shows for an event; "" if it shows nothing, or cannot run. */
   const run = (event) =>
-    new Promise((resolve) => {
+    new Promise((resolve, reject) => {
       const child = spawn(COMMAND[0], COMMAND.slice(1), { cwd: directory, windowsHide: true });
       let printed = "", said = "";
       child.stdout.on("data", (text) => (printed += text));
       child.stderr.on("data", (text) => (said += text));
-      child.stdin.on("error", () => {});
-      child.on("error", (error) => (said += `${COMMAND[0]} does not run: ${error.message}`));
+      child.stdin.on("error", () => {}); // it did not wait for the event
+      child.on("error", reject);
       child.on("close", () => {
         if (said) warn(said.trim());
-        try {
-          resolve(JSON.parse(printed).hookSpecificOutput.additionalContext);
-        } catch {
-          resolve("");
-        }
+        resolve(printed && JSON.parse(printed).hookSpecificOutput.additionalContext);
       });
       child.stdin.end(JSON.stringify(event));
-    });
+    }).catch((error) => warn(`${COMMAND[0]} does not run: ${error.message}`).then(() => ""));
 
   const send = (session, name, fields) => {
     const event = { hook_event_name: name, session_id: session, cwd: directory, ...fields };
@@ -103,7 +99,9 @@ export const Keepworth = async ({ client, directory }) => {
 
     "tool.execute.after": async (input, output) => {
       if (!input.args?.command && !("isError" in output && output.isError)) return; // which says nothing
-      const text = await send(await rootOf(input.sessionID), "tool.execute.after", { input, output });
+      const turn = send(await rootOf(input.sessionID), "tool.execute.after", { input, output });
+      if (output.metadata?.exit === 0) return; // nothing is recalled then, so that the agent need not wait
+      const text = await turn;
       if (text && typeof output.output === "string") output.output += `\n\n${text}`;
     },
 

@@ -55,7 +55,13 @@ def test_help_begins_with_what_most_come_for() -> None:
 
 def test_examples_of_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("all.jsonl", "memories.json"):  # to be read, so they have to be there
+    for name in (
+        "all.jsonl",
+        "memories.json",
+        "CLAUDE.md",
+        "AGENTS.md",
+        "notes",
+    ):  # to be read, so they have to be there
         (tmp_path / name).touch()
     for words, command in EVERY:
         for line in (command.epilog or "").splitlines():

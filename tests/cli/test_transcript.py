@@ -167,6 +167,12 @@ export - --to jsonl
 export - --json
 import all.jsonl --file other.mem --json
 import notes.jsonl --from jsonl --file third.mem --user cy
+export notes --to folder --file third.mem
+import notes --file third.mem --json
+export notes.json --to pam --file third.mem --json
+import notes.json --file third.mem
+export again.md --to markdown
+experiment restore
 quarantine --file third.mem
 quarantine --release m1 --file third.mem --json
 token add --user ana --role read --name phone

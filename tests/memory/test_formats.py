@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.adapters.formats import FORMATS, take, write_lines
+from keepworth.adapters.formats import (
+    FORMATS,
+    place_in_file,
+    read_folder,
+    read_markdown,
+    recognise,
+    take,
+    write_folder,
+    write_lines,
+    write_pam,
+)
+from keepworth.adapters.formats.pam import content_hash
 from keepworth.cli.main import main
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import ALL, Item, Provenance
@@ -68,6 +81,275 @@ def test_what_is_true_now_comes_back_from_lines_of_json(m: Memory) -> None:
     assert [said(item) for item in current(twin)] == [said(item) for item in current(m)]
     assert write_lines(current(twin)) == write_lines(current(m))
     assert take(twin, FORMATS["jsonl"](write_lines(current(m))))[0] == items, "what is there already is stored once"
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=filled())
+def test_what_is_true_now_comes_back_from_a_pam_document(m: Memory) -> None:
+    document = write_pam(current(m), owner="ana", now="2026-01-01T00:00:00")
+    twin = memory()
+    items, bad = take(twin, FORMATS["pam"](document))
+    assert bad == []
+    assert [said(item) for item in current(twin)] == [said(item) for item in current(m)]
+    assert take(twin, FORMATS["pam"](document))[0] == items, "what is there already is stored once"
+
+
+def write(files: dict[str, str], folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode())
+    return folder
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=filled())
+def test_a_folder_as_it_was_written_changes_nothing_and_fills_another_memory(m: Memory) -> None:
+    with TemporaryDirectory() as name:
+        folder = write(write_folder(current(m)), Path(name) / "notes")
+        assert recognise(folder) == "folder"
+        head, there = m.store.head(), read_folder(folder)
+        assert there.missing == {}
+        take(m, there.records)
+        assert m.store.head() == head
+        twin = memory()
+        take(twin, there.records)
+    told = {
+        said(replace(item, text="\n".join(line.rstrip() for line in item.text.strip().split("\n"))))
+        for item in current(m)
+    }
+    assert {said(item) for item in current(twin)} == told
+
+
+def folder_of(m: Memory, path: Path) -> Path:
+    return write(write_folder(current(m)), path)
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    (file,) = (file for file in folder.glob("*.md") if old in file.read_text("utf-8"))
+    file.write_text(file.read_text("utf-8").replace(old, new), "utf-8")
+
+
+def test_a_folder_reads_back_as_it_was_edited(tmp_path: Path) -> None:
+    m = memory()
+    tea, milk = m.add("Ana likes tea", user_id="ana"), m.add("Bob likes milk", metadata={"topic": "Food & drink"})
+    lesson, gone = m.add("Ask first.\n  Then act.", kind="lesson", event_time="2024-05-06"), m.add("the bus is late")
+    folder = folder_of(m, tmp_path / "notes")
+    assert sorted(file.name for file in folder.glob("*.md")) == [
+        "facts-ana.md",
+        "facts.md",
+        "food-drink.md",
+        "lessons.md",
+    ]
+    edit(folder, "Ana likes tea", "Ana likes green tea")
+    edit(folder, "  Then act.", "  Then act well.")
+    edit(folder, "Bob likes milk <!-- m2 -->", 'Bob likes milk <!-- m2 {"trust": 0.5} -->\n- Bob likes oats')
+    edit(folder, f"- the bus is late <!-- {gone.id} -->\n", "")
+    head, there = m.store.head(), read_folder(folder)
+    take(m, there.records)
+    assert m.get(tea.id).text == "Ana likes green tea"
+    assert (m.get(lesson.id).text, m.get(lesson.id).event_time) == (
+        "Ask first.\n  Then act well.",
+        "2024-05-06T00:00:00",
+    )
+    assert (m.get(milk.id).trust, m.get(milk.id).text) == (0.5, "Bob likes milk")
+    assert m.get(gone.id).current, "nothing is deleted unasked"
+    (new,) = (item for item in current(m) if int(item.id[1:]) > head)
+    assert (new.text, new.metadata, new.provenance) == ("Bob likes oats", {"topic": "Food & drink"}, Provenance())
+    there = current(m)
+    take(m, read_folder(folder).records)
+    assert current(m) == there, "the second time there is nothing left to do"
+    edit(folder, f"- Ana likes green tea <!-- {tea.id} -->\n", "")
+    there = read_folder(folder)
+    assert set(there.missing) == {gone.id, tea.id}
+    take(m, there.records, gone=there.missing)
+    assert (m.get(gone.id).deleted, m.get(tea.id).deleted) == (True, True), "also what was edited there before"
+    m.rollback(source="edited")
+    assert m.get(milk.id).trust == 1.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("- Bob <!-- m1 -->", '- Bob <!-- m1 {"trust": -->', r"line 5: its comment|line 5: .*trust"),
+        ("- Bob <!-- m1 -->", '- Bob <!-- m1 {"trust": } -->', r"facts\.md, line 5: its comment holds no JSON"),
+        (
+            "- Bob <!-- m1 -->",
+            '- Bob <!-- m1 {"kind": "lesson"} -->',
+            r"facts\.md, line 5: kind of m1 cannot be changed",
+        ),
+        ("- Bob <!-- m1 -->", "- Bob <!-- m1 -->\nBob is here", r"facts\.md, line 6: 'Bob is here' is no item"),
+        (
+            "- Bob <!-- m1 -->",
+            "- Bob <!-- m1 -->\n- Ana <!-- m1 -->",
+            r"m1 twice: facts\.md, line 5 and facts\.md, line 6",
+        ),
+        ("<!-- keepworth {} -->", "<!-- keepworth {]} -->", r"facts\.md, line 3: its comment holds no JSON"),
+    ],
+)
+def test_what_is_wrong_in_a_folder_is_named_with_file_and_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+    m = memory()
+    m.add("Bob")
+    folder = folder_of(m, tmp_path / "notes")
+    edit(folder, old, new)
+    head = m.store.head()
+    if says.startswith("line 5"):  # no comment of ours, so that it is part of what is said
+        take(m, read_folder(folder).records)
+        assert m.get_all()[-1].text == new.removeprefix("- ")
+        return
+    with pytest.raises(MemoryProblem, match=says):
+        take(m, read_folder(folder).records)
+    assert m.store.head() == head
+
+
+def test_a_line_that_was_changed_here_and_there_is_a_conflict_and_what_was_erased_stays_so(tmp_path: Path) -> None:
+    m = memory()
+    m.add_many(["Bob", "Ana", "Cleo", "Dan"])
+    folder = folder_of(m, tmp_path / "notes")
+    m.update("m1", "Bob is here")
+    m.delete("m2")
+    take(m, read_folder(folder).records)
+    assert [item.text for item in current(m)] == ["Bob is here", "Cleo", "Dan"], "an unchanged line says nothing new"
+    edit(folder, "- Bob ", "- Bob is there ")
+    with pytest.raises(MemoryProblem, match="m1 was changed in the memory since the export, too"):
+        take(m, read_folder(folder).records)
+    edit(folder, "- Bob is there ", "- Bob ")
+    edit(folder, "- Ana ", "- Ana is here ")
+    with pytest.raises(MemoryProblem, match="m2 is deleted by now"):
+        take(m, read_folder(folder).records)
+    edit(folder, "- Ana is here <!-- m2 -->\n", "")
+    edit(folder, "- Dan <!-- m4 -->\n", "")
+    m.update("m4", trust=0.5)
+    there = read_folder(folder)
+    take(m, there.records, gone=there.missing)
+    assert m.get("m4").current, "what was changed since is not deleted"
+    m.forget("m3", purge_history=True)
+    with pytest.raises(MemoryProblem, match="m3 was erased on purpose"):
+        take(m, read_folder(folder).records)
+
+
+PAM = {
+    "schema": "portable-ai-memory",
+    "schema_version": "1.0",
+    "owner": {"id": "ana"},
+    "memories": [
+        {
+            "id": "a", "type": "preference", "content": "Likes  TEA", "tags": ["drink"],
+            "content_hash": "sha256:49b51ad4e3e61edd4f6a6a20d9a9a2ef2e0cc1a46d07ae4cc0e0b3cd1a4a2bd7",
+            "temporal": {"created_at": "2024-05-06T07:08:00-07:00", "valid_until": "2030-01-01T00:00:00Z"},
+            "provenance": {"platform": "chatgpt", "conversation_ref": "c1"}, "confidence": {"current": 0.5},
+            "metadata": {"language": "en", "domain": None},
+        },
+        {
+            "id": "b", "type": "fact", "status": "retracted", "content": "x", "content_hash": "sha256:" + "0" * 64,
+            "temporal": {"created_at": "2024-05-06T07:08:00Z"}, "provenance": {"platform": "chatgpt"},
+        },
+    ],
+}  # fmt: skip
+
+
+def test_a_pam_document_of_another_program_is_read_and_what_is_wrong_named() -> None:
+    document = json.loads(json.dumps(PAM))
+    document["memories"][0]["content_hash"] = content_hash("likes tea")
+    items, left_out = take(m := memory(), FORMATS["pam"](json.dumps(document, indent=1)), user_id="ana")
+    (item,) = items
+    assert (item.text, item.trust, item.scope.user) == ("Likes  TEA", 0.5, "ana")
+    assert (item.event_time, item.valid_to) == ("2024-05-06T14:08:00", "2030-01-01T00:00:00")
+    assert item.metadata == {"type": "preference", "tags": ["drink"], "language": "en"}
+    assert (item.provenance.source, item.provenance.session) == ("pam:chatgpt", "c1")
+    assert left_out == ["line 32: it was retracted"]
+    with pytest.raises(MemoryProblem, match=r"line 8: its content_hash is not that of its content"):
+        take(m, FORMATS["pam"](json.dumps(PAM, indent=1)))
+    for wrong, says in (
+        ({**PAM, "schema_version": "2.0"}, "version '2.0'"),
+        ({**PAM, "schema": "portable-ai-memory-conversation"}, "no PAM document of memories"),
+        ({**PAM, "memories": {}}, "no list of memories"),
+        ({**PAM, "memories": [{"id": "a"}]}, "line 8: it is no memory of PAM"),
+        ({**PAM, "memories": [3]}, "line 8: it is no memory of PAM"),
+    ):
+        with pytest.raises(MemoryProblem, match=says):
+            take(m, FORMATS["pam"](json.dumps(wrong, indent=1)))
+    with pytest.raises(MemoryProblem, match=r"This is no JSON: .* \(line 12\)"):
+        list(FORMATS["pam"]("\n".join(json.dumps(document, indent=1).split("\n")[:12])))
+
+
+def test_lines_of_a_file_know_their_place_and_follow_it_when_they_move() -> None:
+    m = memory()
+
+    def read(text: str, file: str = "CLAUDE.md") -> list[Item]:
+        return take(m, place_in_file(read_markdown(text), file))[0]
+
+    one, two = read("# Style\n- two spaces\n- tests first\n")
+    assert one.metadata == {"heading": "Style", "file": "CLAUDE.md", "line": 2}
+    assert one.provenance == Provenance("CLAUDE.md")
+    head = m.store.head()
+    assert read("# Style\n- two spaces\n- tests first\n") == [one, two]
+    assert m.store.head() == head
+    moved, new, again = read("# Tests\n\n- tests first\n- no skips\n- tests first\n")
+    assert (moved.id, moved.metadata) == (two.id, {"heading": "Tests", "file": "CLAUDE.md", "line": 5})
+    assert (again.id, new.text) == (two.id, "no skips")
+    assert read("- two spaces\n", "AGENTS.md")[0] == m.get(one.id), "another file may say it, too"
+    assert [item.text for item in current(m)] == ["two spaces", "tests first", "no skips"]
+
+
+FORMS = {
+    "markdown": ("# Notes\n- a\n", "[Ana]: tea\n", '"Be kind," he said.\n', "", "[x] done\n"),
+    "jsonl": ('{"text": "a"}\n', '"a"\n"b"\n', '{"text": "a"}\n{"text": \n', '{"content": "a"}'),
+    "mem0": ('{"results": []}', '[{"memory": "a"}]', '[\n {"memory": "a"}\n]', '{\n"results": [{"memory": '),
+    "pam": ('{"schema": "portable-ai-memory"}', '{\n"schema": "portable-ai-memory",\n'),
+    "keepworth": ('{"format": "keepworth memory", "version": 3}\n{"item": 3}\n',),
+}
+
+
+@pytest.mark.parametrize(("form", "text"), [(form, text) for form, texts in FORMS.items() for text in texts])
+def test_a_form_is_recognised_by_the_content(tmp_path: Path, form: str, text: str) -> None:
+    file = tmp_path / "a file.txt"
+    file.write_text(text, "utf-8")
+    assert recognise(file) == form
+
+
+def test_what_has_no_form_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MemoryProblem, match="is a folder that this program did not write"):
+        recognise(tmp_path)
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(MemoryProblem, match=r"a\.bin is not UTF-8 text"):
+        recognise(tmp_path / "a.bin")
+
+
+def test_the_command_line_takes_several_files_a_folder_and_pam(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(line: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["memory", *line.split(), "--file", str(tmp_path / "a.mem")])
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
+
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "CLAUDE.md").write_text("- use uv\n", "utf-8")
+    (tmp_path / "rules" / "tests.mdc").write_text(
+        "---\nalwaysApply: true\nglobs: '*.py'\n---\n- tests first\n", "utf-8"
+    )
+    (tmp_path / "bad.jsonl").write_text('{"text": "x"}\n{"text": ""}\n', "utf-8")
+    files = f"{tmp_path}/CLAUDE.md {tmp_path}/rules/tests.mdc"
+    assert run(f"import {files} --encoder none")[:2] == (0, "2 items, 0 that were there already.\n")
+    code, _, err = run(f"import {files} {tmp_path}/bad.jsonl")
+    assert (code, "bad.jsonl, line 2: text is empty" in err) == (2, True)
+    assert run(f"export {tmp_path}/notes --to folder")[0] == 0
+    assert run(f"export {tmp_path}/notes --to folder")[0] == 2, "nothing is overwritten"
+    assert run(f"import {tmp_path}/notes")[1] == "0 items, 2 that were there already.\n"
+    edit(tmp_path / "notes", "use uv", "use uv, not pip")
+    (file,) = (file for file in (tmp_path / "notes").glob("*.md") if "tests first" in file.read_text("utf-8"))
+    file.unlink()
+    code, out, err = run(f"import {tmp_path}/notes")
+    assert (code, out) == (0, "0 items, 0 that were there already, 1 changed.\n")
+    assert "--delete-missing deletes it" in err
+    assert run(f"import {tmp_path}/notes --delete-missing")[1] == "0 items, 1 that were there already, 1 deleted.\n"
+    assert run(f"import {files} --delete-missing")[0] == 2
+    assert run(f"export {tmp_path}/a.json --to pam")[0] == 0
+    assert run(f"import {tmp_path}/a.json")[1] == "0 items, 1 that were there already.\n"
+    assert run(f"export {tmp_path}/b.jsonl --to keepworth")[0] == 0
+    code, _, err = run(f"import {tmp_path}/b.jsonl {tmp_path}/a.json")
+    assert (code, "is a whole memory" in err) == (2, True)
 
 
 def test_markdown_as_people_write_it() -> None:
@@ -172,7 +454,7 @@ def test_the_command_line_writes_and_reads_lines_of_json(tmp_path: Path, capsys:
     for line, says in (
         ("export x --to jsonll", "Did you mean 'jsonl'"),
         ("export x --user ana", "writes the whole memory"),
-        (f"import {file} --user ana", "takes a whole memory as it was"),
+        (f"import {file} --user ana", "is a database"),
         (f"import {file} --from markdown", "is not UTF-8 text"),
     ):
         assert run(line) == 2

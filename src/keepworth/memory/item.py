@@ -393,6 +393,8 @@ class ValueStatistics:
 PINNED = "pinned"
 """The name in an item's metadata that says, with the value True, that it is always shown, never left out to learn what it is
 worth, and never deleted to keep a budget."""
+TESTED = "tested"
+"""The name in an item's metadata of the probability with which chance leaves it out, where somebody tests what it is worth."""
 UNKNOWN = Provenance()
 UNTRIED = ValueStatistics()
 
@@ -483,6 +485,12 @@ class Item:
     @property
     def pinned(self) -> bool:
         return bool(self.metadata.get(PINNED))
+
+    @property
+    def tested(self) -> float:
+        """With which probability chance leaves it out, because somebody tests what it is worth; 0 where nobody does."""
+        share = self.metadata.get(TESTED, 0.0) if not self.always else 0.0
+        return float(share) if isinstance(share, (int, float)) and 0.0 < share <= 0.5 else 0.0
 
     @property
     def always(self) -> bool:

@@ -578,6 +578,19 @@ def _is_our_plugin(file: Path) -> bool:
     return file.is_file() and file.read_text("utf-8", "replace").startswith(mark)
 
 
+def installed(folders: Sequence[Path]) -> list[str]:
+    """Return the names of the hosts that run this program's hooks in one of these folders, such as a project's and the home."""
+    names = []
+    for name, host in HOSTS.items():
+        for path in (folder / file for folder in folders for file in host.files):
+            with contextlib.suppress(HookProblem):
+                settings = _read_settings(path)
+                if settings != _remove_ours(settings):
+                    names.append(name)
+                    break
+    return names
+
+
 def _read_settings(file: Path) -> dict[str, Any]:
     """Read a host's settings, {} if there is no file. Raises HookProblem."""
     if not file.exists():

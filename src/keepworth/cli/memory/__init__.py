@@ -2,6 +2,6 @@
 
 # ruff: noqa: F401, I001
 from keepworth.cli.memory.group import app
-from keepworth.cli.memory import items, learning, file
+from keepworth.cli.memory import items, learning, experiment, file
 
 __all__ = ["app"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import closing
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +34,7 @@ from keepworth.cli.memory.group import (
     opened,
 )
 from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, stopping, working
-from keepworth.memory.errors import InvalidText, MemoryProblem
+from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.place import MemoryPlace, file_of
 from keepworth.serving.verb import FILE, OWN_ENCODER
 
@@ -58,8 +60,7 @@ def backup(file: MemoryPlace, target: Annotated[Path, argument("", "A new file."
     yield Line({"file": copy}, copy)
 
 
-OWN = "keepworth"
-"""The format that loses nothing."""
+TO = ("keepworth", "jsonl", "pam", "folder", "markdown")
 
 
 @command(
@@ -68,6 +69,8 @@ OWN = "keepworth"
     examples="""
     keepworth memory export all.jsonl
     keepworth memory export notes.jsonl --to jsonl --user ana
+    keepworth memory export notes --to folder
+    keepworth memory export CLAUDE.kept.md --to markdown --like CLAUDE.md
     """,
     bounds=True,
     opens=None,
@@ -76,23 +79,36 @@ def export_(
     file: MemoryPlace,
     bounds: dict[str, Any],
     as_json: bool,
-    target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
+    target: Annotated[Path, argument("", "A new file, or a folder; - writes to the terminal.", parser=file_of)],
     to: Annotated[
-        str, option("--to", "keepworth: everything, with its history. jsonl: the items that are true now.")
-    ] = OWN,
+        str,
+        option(
+            "--to",
+            "keepworth: everything, with its history. What is true now: jsonl, pam (Portable AI Memory), folder (markdown, a "
+            "line an item, which `import` reads back as you edited it); markdown: a file that was imported without what is gone.",
+        ),
+    ] = "keepworth",
+    like: Annotated[Path | None, option("--like FILE", "For --to markdown: the file that was imported.")] = None,
 ) -> Lines:
-    """Write everything, history included, as lines of JSON; or what is true now."""
-    from keepworth.adapters.formats import write_lines
+    """Write everything, history included, as lines of JSON; or what is true now, in one of several forms."""
+    from keepworth.adapters.formats import OWN, write_folder, write_lines, write_pam
     from keepworth.memory.store.transfer import exported
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    whole = require_known("format", to, (OWN, "jsonl")) == OWN
+    whole = require_known("format", to, TO) == OWN
     if whole and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
             "Leave --user, --agent and --session out, or take --to jsonl.",
         )
+    if (to == "markdown") != (like is not None):
+        raise MemoryProblem(
+            "--to markdown writes a file again that was imported, and --like names it.",
+            "Give both, or take --to folder for the whole memory.",
+        )
+    if to == "folder" and str(target) == "-":
+        raise MemoryProblem("A folder cannot be written to the terminal.", "Name a new folder.")
     record = {"file": str(target), "format": to}
     with opened(file, "none") as memory:
         if whole:
@@ -102,10 +118,47 @@ def export_(
             yield Line({**record, "lines": next(counted)})
             return
         items = list(every_page(lambda after: memory.get_all(limit=1000, after=after, **bounds)))
-        _write(target, [write_lines(items)])
+        if like is not None:
+            from keepworth.adapters.instructions import write_back
+
+            text, changes = write_back(memory, like, **bounds)
+            _write(target, [text])
+            yield Line({**record, **asdict(changes)})
+            yield NoteLine(f"{changes}.")
+            return
+        if to == "folder":
+            _write_folder(target, write_folder(items))
+        elif to == "pam":
+            owner = str(bounds.get("user_id") or memory.scope.user or "keepworth")
+            _write(target, [write_pam(items, owner=owner, now=memory.store.clock())])
+        else:
+            _write(target, [write_lines(items)])
         yield Line({**record, "items": len(items)})
         if str(target) != "-":
             yield NoteLine(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
+
+
+def _write_folder(target: Path, files: Mapping[str, str]) -> None:
+    """Writes files into a new folder, which appears once all of them are written."""
+    from keepworth.memory.durable_file import ORDINARY, part_of, replacing
+    from keepworth.training.run_folder import check_writable, disk
+
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path, or an empty folder.")
+    check_writable(target)
+    with disk(target):
+        part = part_of(target)
+        part.mkdir(parents=True)
+        try:
+            for name, text in files.items():
+                with replacing(part / name, ORDINARY) as out:
+                    out.write(text.encode())
+            if target.exists():
+                target.rmdir()
+            os.replace(part, target)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
 
 
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
@@ -129,8 +182,8 @@ def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None
 
 def _readable(given: str) -> Path:
     path = file_of(given)
-    if not path.is_file():
-        raise typer.BadParameter(f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}.")
+    if not path.exists():
+        raise typer.BadParameter(f"File {str(path)!r} does not exist.")
     return path
 
 
@@ -139,7 +192,9 @@ def _readable(given: str) -> Path:
     "import",
     examples="""
     keepworth memory import all.jsonl --file new.mem
-    keepworth memory import memories.json --from mem0 --user ana
+    keepworth memory import memories.json --user ana
+    keepworth memory import CLAUDE.md AGENTS.md
+    keepworth memory import notes --delete-missing
     """,
     encoder=True,
     opens=None,
@@ -147,38 +202,67 @@ def _readable(given: str) -> Path:
 def import_(
     file: MemoryPlace,
     encoder: str,
-    source: Annotated[Path, argument("", "A file that `export` or another program wrote.", parser=_readable)],
-    format: Annotated[str, option("--from", "keepworth, into a new file; or jsonl, mem0 or markdown, into any.")] = OWN,
+    sources: Annotated[
+        list[Path],
+        argument("SOURCE", "Files, or one folder, that `export` or other programs wrote.", parser=_readable),
+    ],
+    format: Annotated[
+        str,
+        option(
+            "--from",
+            "keepworth, into a new file; or jsonl, mem0, pam, markdown or folder, into any. Else by the content.",
+        ),
+    ] = "",
     user: User = "",
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
+    delete_missing: Annotated[
+        bool, option("--delete-missing", "From a folder: delete what was exported and is no more in it.")
+    ] = False,
     secrets: Secrets = "quarantine",
     personal: Personal = "allow",
 ) -> Lines:
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
+    A folder that `export --to folder` wrote is read as you edited it: what changed is updated, what is new added. Of markdown,
+    each item knows its file, heading and line.
+
     --user and --agent apply to entries that name nobody. Texts with secrets are treated as --secrets says."""
-    from keepworth.adapters.formats import FORMATS
+    from keepworth.adapters.formats import FOLDER, FORMATS, OWN, recognise
     from keepworth.memory.item import Status
     from keepworth.memory.scan import HELD_FOR, scan_of
     from keepworth.memory.store.transfer import encoder_of, imported
 
-    foreign = FORMATS.get(require_known("format", format, [OWN, *FORMATS]))
-    if foreign is not None:
+    if format:
+        require_known("format", format, [OWN, FOLDER, *FORMATS])
+    forms = {source: format or recognise(source) for source in sources}
+    if delete_missing and set(forms.values()) != {FOLDER}:
+        raise MemoryProblem(
+            "--delete-missing is for a folder that `export --to folder` wrote.", "Leave it out for anything else."
+        )
+    if OWN not in forms.values():
         scan = scan_of(secrets, personal)
         with opened(file, encoder, make=True) as memory:
-            yield from _take_foreign(memory, source, foreign, skip_bad, scan, {"user_id": user, "agent_id": agent})
+            yield from _take_foreign(
+                memory, forms, skip_bad, delete_missing, scan, {"user_id": user, "agent_id": agent}
+            )
         return
+    if len(sources) > 1:
+        raise MemoryProblem(
+            f"{next(source for source, form in forms.items() if form == OWN)} is a whole memory, which fills a new file alone.",
+            "Import it by itself, into a file of its own.",
+        )
     if "redact" in (secrets, personal):
         raise MemoryProblem(
-            f"--from {OWN} takes the whole journal as it was, and takes nothing out of it.",
+            f"An export as {OWN} is taken with the whole journal as it was, and nothing is taken out of it.",
             "Say --secrets quarantine, refuse or allow; or export as jsonl, which has no history.",
         )
     if user or agent or skip_bad:
         raise MemoryProblem(
-            f"--from {OWN} takes a whole memory as it was.",
+            f"An export as {OWN} is a whole memory, and is taken as it was.",
             "Leave --user, --agent and --skip-bad out, or say another --from.",
         )
+    (source,) = sources
     # What is not UTF-8 is refused by `imported`, with the place.
     with open(source, encoding="utf-8", errors="replace") as lines:
         identity = encoder_of(lines.readline()) if encoder == "default" else None
@@ -193,36 +277,73 @@ def import_(
 
 def _take_foreign(
     memory: Memory,
-    source: Path,
-    read: Callable[[str], Iterable[FoundRecord]],
+    forms: Mapping[Path, str],
     skip_bad: bool,
+    delete_missing: bool,
     scan: Scan | None,
     bounds: dict[str, Any],
 ) -> Lines:
-    from keepworth.adapters.formats import take
+    from keepworth.adapters.formats import FOLDER, read_folder, take
     from keepworth.memory.item import Status
 
-    try:
-        text = source.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidText(
-            f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
-        ) from error
     memory.store.scan = scan
-    head = memory.store.head()
+    head, missing = memory.store.head(), dict[str, str]()
     with stopping("Nothing was imported."), working("reading"):
-        records = list(read(text))
-        items, bad = take(memory, records, where=str(source), skip_bad=skip_bad, **bounds)
+        records: list[FoundRecord] = []
+        for source, form in forms.items():
+            if form == FOLDER:
+                folder = read_folder(source)
+                missing |= folder.missing
+                records += folder.records
+            else:
+                records += _records_of(source, form, several=len(forms) > 1)
+        where = str(next(iter(forms))) if len(forms) == 1 else "What is imported"
+        items, bad = take(
+            memory, records, where=where, skip_bad=skip_bad, gone=missing if delete_missing else None, **bounds
+        )
     yield from (NoteLine(f"Left out: {line}") for line in bad)
+    changed = memory.store.fetch(memory.scope, memory.store.changed_since(head))
     new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
-    already, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
+    deleted = [id for id, item in changed.items() if int(id[1:]) <= head and (item is None or item.deleted)]
+    updated = [id for id in changed if int(id[1:]) <= head and id not in deleted]
+    already = len(items) - len(new) - sum(item.id in updated for item in items)
+    held = [item for item in new if item.status is Status.QUARANTINED]
     texts = {str(record.record.get("text")) for record in records}
     redacted = sum(item.text not in texts for item in new)
     counts = {"items": len(new), "known": already, "left_out": len(bad), "quarantined": len(held), "redacted": redacted}
-    left_out = f", {len(bad)} left out" if bad else ""
+    counts |= {"updated": len(updated), "deleted": len(deleted), "missing": len(missing)}
+    more = "".join(
+        f", {number} {words}"
+        for number, words in ((len(updated), "changed"), (len(deleted), "deleted"), (len(bad), "left out"))
+        if number
+    )
     without = f", {redacted} without what was taken out of them" if redacted else ""
-    text = f"{len(new)} items, {already} that were there already{left_out}{_in_quarantine(held)}{without}."
-    yield Line(counts, text)
+    yield Line(counts, f"{len(new)} items, {already} that were there already{more}{_in_quarantine(held)}{without}.")
+    if missing and not delete_missing:
+        yield NoteLine(
+            f"{len(missing)} of what was exported is in the folder no more, and stays: --delete-missing deletes it."
+        )
+    elif len(missing) > len(deleted):
+        yield NoteLine(
+            f"{len(missing) - len(deleted)} of what is missing was changed or deleted since, and was left as it is."
+        )
+
+
+def _records_of(source: Path, form: str, *, several: bool) -> list[FoundRecord]:
+    """Reads a file of another program. Each record's place names the file where there are several."""
+    from keepworth.adapters.formats import FORMATS, place_in_file, read_text
+
+    if source.is_dir():
+        raise MemoryProblem(f"{source} is a folder, and {form} is the form of a file.", "Name the files in it.")
+    try:
+        records = FORMATS[form](read_text(source))
+        if form == "markdown":
+            with suppress(ValueError):
+                source = source.resolve().relative_to(Path.cwd())
+            records = place_in_file(records, source.as_posix())
+        return [replace(record, place=f"{source}, {record.place}") if several else record for record in records]
+    except MemoryProblem as problem:
+        raise MemoryProblem(f"{source}: {problem.message}", problem.fix) from problem
 
 
 def _in_quarantine(held: list[Item]) -> str:

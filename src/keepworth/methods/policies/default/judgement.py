@@ -12,7 +12,7 @@ import numpy as np
 from keepworth.memory.choose.ledger import EXPECTED, Account, rate
 from keepworth.memory.choose.pool import Pool, advice
 from keepworth.memory.choose.propensity import Independent
-from keepworth.memory.choose.slots import MANY, Candidates, Query, Use, Values, need
+from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LEAST, NEGLIGIBLE, WITHHOLD
@@ -231,10 +231,12 @@ class Ranked:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
         assert isinstance(values, Judgement)
-        return self.rank(values, query.most)
+        shares = enumerate(item.tested for item in candidates.listed(pool))
+        return self.rank(values, query.most, {index: share for index, share in shares if share})
 
-    def rank(self, values: Judgement, most: int = MANY) -> Independent:
-        """Return the order of the candidates, of which `most` may be shown, with the tests and trials that chance decides."""
+    def rank(self, values: Judgement, most: int, shares: Mapping[int, float]) -> Independent:
+        """Return the order of the candidates, of which `most` may be shown, with the tests and trials that chance decides.
+        `shares` are the probabilities with which somebody wants candidates to be left out, who then waits for no trials."""
         gains, accounts, moving = values.means, values.accounts, self.record.may_move
         order = tuple(np.argsort(-(values.faded + gains if moving else values.searched), kind="stable").tolist())
         challengers: tuple[tuple[int, float], ...] = ()
@@ -247,7 +249,12 @@ class Ranked:
         up = list[tuple[int, float]]()
         for index in tested:
             measured = accounts.get(index)
-            if index in order[:most] and (measured is None or not measured.over):
+            if index in order[:most] and index not in shares and (measured is None or not measured.over):
                 cost = EXPECTED if measured is None else measured.withholding_costs
                 up.append((index, rate(self.withhold, cost, self.budget)))
-        return Independent(order, most, tuple(up), challengers=challengers)
+        wanted = [
+            index for index in order[:most] if index in shares and not (index in accounts and accounts[index].over)
+        ]
+        wanted.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
+        up = [*((index, shares[index]) for index in wanted), *up]
+        return Independent(order, most, tuple(up), challengers=() if wanted else challengers)

@@ -1,0 +1,45 @@
+"""Lines of JSON, each a text or an object with the fields of `Memory.add`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from keepworth.adapters.formats.taking import FoundRecord, Record, record_of
+from keepworth.memory.item import Item
+
+
+def read_lines(text: str) -> Iterator[FoundRecord]:
+    """Read lines that each hold a text, or an object with `text` (or `memory`, or `content`) and the fields of `Memory.add`."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield FoundRecord(f"line {number}", _object(lambda line=line: json.loads(line)))  # type: ignore[misc]
+
+
+def write_lines(items: Iterable[Item]) -> str:
+    """Write items as lines. The second of two that say the same, which were stored with `repeat`, says so."""
+    lines, seen = [], set[str]()
+    for record in map(record_of, items):
+        line = json.dumps(record, ensure_ascii=False)
+        lines.append(json.dumps({**record, "repeat": True}, ensure_ascii=False) if line in seen else line)
+        seen.add(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _object(read: Callable[[], Any]) -> Record:
+    try:
+        value = read()
+    except (ValueError, RecursionError) as error:
+        return {"problem": f"it is no JSON ({error})"}
+    if isinstance(value, str):
+        return {"text": value}
+    if not isinstance(value, dict):
+        return {"problem": f"it is no object, but {type(value).__name__}"}
+    record = dict(value)
+    for name in ("memory", "content"):
+        if name in record and "text" not in record:
+            record["text"] = record.pop(name)
+    if "source" in record and "provenance" not in record:
+        record["provenance"] = {"source": record.pop("source")}
+    return record

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from keepworth.cli.memory import app
 from keepworth.memory.by_name import policy
+from keepworth.memory.choose.experience import Experience
 from keepworth.memory.choose.pool import Pool
-from keepworth.memory.choose.slots import Policy, Use
+from keepworth.memory.choose.slots import Finished, Policy, Use
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.connection import select
 from tests.memory.stub_encoder import WordEncoder as WordEncoder
@@ -32,6 +33,26 @@ def texts(memory: Memory, **options: Any) -> list[str]:
 def finds(memory: Any, query: str, *rest: Any, **options: Any) -> list[str]:
     """The texts of what a memory, an episode or a bank finds."""
     return [hit.text for hit in memory.search(query, *rest, **options)]
+
+
+def recall(
+    experience: Experience,
+    goal: str,
+    observation: str = "",
+    actions: Sequence[str] = (),
+    step: int = 0,
+    frozen: bool = False,
+) -> Use:
+    """What a policy shows at a situation."""
+    query = experience.query(goal, observation, actions, step, learning=not frozen)
+    return experience.choose(query, experience.candidates(query))
+
+
+def finish(experience: Experience, taken: Sequence[tuple[Use, str]], outcome: float) -> Finished:
+    """An experience learns from an episode that ended with `outcome`, in which these actions were taken."""
+    for use, action in taken:
+        use.taken, use.reward = action, outcome
+    return experience.conclude([use for use, _ in taken], outcome)
 
 
 def play(

@@ -22,6 +22,7 @@ from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import OWN
 from keepworth.memory.memory import Memory
 from keepworth.registry import methods
+from tests.memory.helpers import finish, recall
 from tests.memory.stub_encoder import WordEncoder
 
 NAMES = policies_of_cases()
@@ -150,12 +151,12 @@ def test_rewards_order_plain_notes_under_most_policies() -> None:
 def test_propensities_sum_to_one_and_match_how_often_a_slate_is_drawn(name: str) -> None:
     experience = Experience(seeded(name, 1), HashedWords(128))
     for number in range(12):
-        use = experience.recall(f"torn shirt {number % 3}", "", ("refund", "replace"))
-        experience.finish([(use, ("refund", "replace")[number % 2])], float(number % 3 == 0))
-    choice = experience.recall("torn shirt 1", "", ("refund", "replace")).choice
+        use = recall(experience, f"torn shirt {number % 3}", "", ("refund", "replace"))
+        finish(experience, [(use, ("refund", "replace")[number % 2])], float(number % 3 == 0))
+    choice = recall(experience, "torn shirt 1", "", ("refund", "replace")).choice
     assert choice is not None
     choice = choice.at_most(2)
-    rows = range(len(experience.recall("torn shirt 1", "", ("refund", "replace")).candidates.rows))
+    rows = range(len(recall(experience, "torn shirt 1", "", ("refund", "replace")).candidates.rows))
     chances = {slate: choice.probability(slate) for k in range(3) for slate in permutations(rows, k)}
     assert sum(chances.values()) == pytest.approx(1.0, abs=1e-6)
     generator = np.random.default_rng(0)
@@ -182,29 +183,29 @@ def filled(name: str, **settings: object) -> Experience:
     """Forty cases of actions that are not offered later, alike to the query, and three unlike ones of those that are."""
     experience = Experience(policy(name, **settings), ENCODER)
     for number in range(40):
-        use = experience.recall("torn shirt arrived", f"n{number}", ("burn it", "bury it"))
-        experience.finish([(use, ("burn it", "bury it")[number % 2])], 1.0)
+        use = recall(experience, "torn shirt arrived", f"n{number}", ("burn it", "bury it"))
+        finish(experience, [(use, ("burn it", "bury it")[number % 2])], 1.0)
     for action in ("refund", "replace", "refund"):
-        experience.finish([(experience.recall("torn coat", "", ("refund", "replace")), action)], 1.0)
+        finish(experience, [(recall(experience, "torn coat", "", ("refund", "replace")), action)], 1.0)
     return experience
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_candidates_are_what_can_be_done_and_what_the_same_episode_wrote(name: str) -> None:
     experience = filled(name)
-    rows = experience.recall("torn shirt arrived", "", ("refund", "replace")).candidates.rows
+    rows = recall(experience, "torn shirt arrived", "", ("refund", "replace")).candidates.rows
     told = [experience.pool.items[row].metadata for row in rows]
     assert told
     assert {action for data in told for action in (*data["do"], *data["avoid"])} <= {"refund", "replace"}
     row = experience.observe(Advice("a sign on the wall", "a sign on the wall", do=("replace",), source=OWN))
-    assert row in experience.recall("torn coat", "", ("refund", "replace")).candidates.rows
+    assert row in recall(experience, "torn coat", "", ("refund", "replace")).candidates.rows
 
 
 def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> None:
     for here in ("newest", "oldest"):
         experience = filled("exprag", here=here, k=3)
         rows = [experience.observe(Advice(f"sign {n}", "sign", do=("replace",), source=OWN)) for n in range(2)]
-        shown = experience.recall("torn coat", "", ("refund", "replace")).rows
+        shown = recall(experience, "torn coat", "", ("refund", "replace")).rows
         assert shown[:2] == (rows[::-1] if here == "newest" else rows)
         assert len(shown) == 3
     with pytest.raises(InvalidPolicy, match="oldest"):
@@ -214,10 +215,10 @@ def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> 
 def test_a_record_of_several_actions_is_possible_by_any_of_them_also_after_a_revision() -> None:
     experience = Experience(policy("rememberer"), ENCODER)
     for action, reward in (("burn it", 0.0), ("refund", 1.0)):
-        experience.finish([(experience.recall("go", "here", ("burn it", "refund")), action)], reward)
-    assert len(experience.recall("go", "here", ("refund", "wait")).candidates.rows) == 1
-    assert len(experience.recall("go", "here", ("burn it", "wait")).candidates.rows) == 1
-    assert len(experience.recall("go", "here", ("wait", "leave")).candidates.rows) == 0
+        finish(experience, [(recall(experience, "go", "here", ("burn it", "refund")), action)], reward)
+    assert len(recall(experience, "go", "here", ("refund", "wait")).candidates.rows) == 1
+    assert len(recall(experience, "go", "here", ("burn it", "wait")).candidates.rows) == 1
+    assert len(recall(experience, "go", "here", ("wait", "leave")).candidates.rows) == 0
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "amemguard"])
@@ -225,9 +226,9 @@ def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
     """The selection of A-MemGuard adds lessons: what it shows may differ by design."""
     experience, actions = Experience(policy(name), HashedWords(256)), ("left", "right", "stay")
     for number in range(25):
-        use = experience.recall(f"word{number % 5} other{number % 3}", "", actions)
-        experience.finish([(use, actions[number % 3])], float(number % 2))
-    first, second = (experience.recall("word1 other2", frozen=True) for _ in range(2))
+        use = recall(experience, f"word{number % 5} other{number % 3}", "", actions)
+        finish(experience, [(use, actions[number % 3])], float(number % 2))
+    first, second = (recall(experience, "word1 other2", frozen=True) for _ in range(2))
     assert first.slate == second.slate
     assert first.propensity == pytest.approx(1.0)
 

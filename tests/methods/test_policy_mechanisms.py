@@ -28,6 +28,7 @@ from keepworth.methods.policies.mixture import Estimator, MixtureValuer
 from keepworth.methods.policies.romerl import ReducedUtilities
 from keepworth.registry import methods
 from keepworth.worlds.streams import open_stream
+from tests.memory.helpers import finish, recall
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
@@ -42,8 +43,8 @@ def of(name: str, **settings: Any) -> Experience:
 
 
 def met(experience: Experience, text: str, action: str, outcome: float, goal: str = "") -> Use:
-    use = experience.recall(goal or text, text if goal else "", ACTIONS)
-    experience.finish([(use, action)], outcome)
+    use = recall(experience, goal or text, text if goal else "", ACTIONS)
+    finish(experience, [(use, action)], outcome)
     return use
 
 
@@ -100,7 +101,7 @@ def test_without_their_part_reme_deletes_nothing_and_amem_follows_no_link() -> N
         for key in ("alpha beta gamma delta", "alpha beta gamma omega", "alpha beta gamma omega omega"):
             add(experience, key, "left")
         experience.pool.revise(2, links=(0,))
-        assert experience.recall("alpha beta gamma omega omega", "", ACTIONS).rows == shown
+        assert recall(experience, "alpha beta gamma omega omega", "", ACTIONS).rows == shown
 
 
 def test_romerl_keeps_gains_and_losses_apart_and_credits_by_rank_as_worked_by_hand() -> None:
@@ -174,7 +175,7 @@ def test_ace_counts_what_was_followed_and_shows_harmful_bullets_last() -> None:
     # "left" was followed three times, helped once: (1 - 2) / 4. "right" was not followed.
     assert valuer.estimate(use.query, use.candidates, experience.pool).means == pytest.approx([-0.25, 0.0])
     experience.policy.valuer = valuer
-    assert experience.recall("alpha beta", actions=ACTIONS).rows == [rows[1]]
+    assert recall(experience, "alpha beta", actions=ACTIONS).rows == [rows[1]]
     before = len(experience.pool)
     met(experience, "alpha beta", "left", 1.0)
     assert len(experience.pool) == before  # it is there
@@ -182,13 +183,15 @@ def test_ace_counts_what_was_followed_and_shows_harmful_bullets_last() -> None:
 
 def test_a_workflow_is_found_by_its_goal_and_gives_the_step_of_the_observation() -> None:
     experience = of("agent-workflow-memory")
-    uses = [(experience.recall("make tea", seen, ACTIONS), did) for seen, did in (("kettle", "left"), ("cup", "right"))]
-    experience.finish(uses, 1.0)
-    experience.finish([(experience.recall("make tea", "kettle", ACTIONS), "stay")], 0.0)  # a failure gives none
+    uses = [
+        (recall(experience, "make tea", seen, ACTIONS), did) for seen, did in (("kettle", "left"), ("cup", "right"))
+    ]
+    finish(experience, uses, 1.0)
+    finish(experience, [(recall(experience, "make tea", "kettle", ACTIONS), "stay")], 0.0)  # a failure gives none
     assert [item.metadata["workflow"] for item in experience.pool.items] == [(("kettle", "left"), ("cup", "right"))]
 
     def advised(seen: str, step: int) -> list[str]:
-        shown = experience.present(experience.recall("make tea", seen, ACTIONS, step=step))
+        shown = experience.present(recall(experience, "make tea", seen, ACTIONS, step=step))
         return [action for action, *_ in shown.advice]
 
     assert advised("cup", 0) == ["right"]
@@ -232,9 +235,9 @@ def after_a_short_stream(name: str, failures: bool) -> list[set[tuple[str, float
     scenes = [task.environment().scene for task in stream.tasks]
     for scene in scenes[:80]:
         action = str(guess.choice(scene.actions))
-        use = experience.recall(scene.goal, scene.observation, scene.actions)
-        experience.finish([(use, action)], float(action in scene.right))
-    shown = [experience.recall(scene.goal, scene.observation, scene.actions, frozen=True) for scene in scenes[80:]]
+        use = recall(experience, scene.goal, scene.observation, scene.actions)
+        finish(experience, [(use, action)], float(action in scene.right))
+    shown = [recall(experience, scene.goal, scene.observation, scene.actions, frozen=True) for scene in scenes[80:]]
     return [{(action, weight) for action, weight, _ in experience.present(use).advice} for use in shown]
 
 
@@ -266,9 +269,9 @@ def test_gitm_condenses_what_succeeded_often_into_one_plan_that_is_shown_alone()
     assert [item.status for item in pool.items] == [Status.ARCHIVED, Status.ARCHIVED, Status.ACTIVE]
     assert pool.items[2].metadata["successes"] == 2
     met(experience, "the well", "stay", 1.0, "one")
-    use = experience.recall("four", "the shaft", ACTIONS)
+    use = recall(experience, "four", "the shaft", ACTIONS)
     assert [pool.items[row].key for row in use.rows] == ["the shaft"]
-    assert len(experience.recall("four", "the river", ACTIONS).rows) == 2
+    assert len(recall(experience, "four", "the river", ACTIONS).rows) == 2
 
 
 def test_a_procedure_that_was_followed_and_failed_is_revised_in_place_and_back() -> None:
@@ -317,7 +320,7 @@ def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
     assert data["q"]["left"] == pytest.approx(1 / 3)  # +1, -1, +1 at 1/N
     assert data["q"]["right"] == -1.0
     assert data["n"] == {"left": 3, "right": 1}
-    shown = experience.present(experience.recall("get home", "fork ahead", ACTIONS))
+    shown = experience.present(recall(experience, "get home", "fork ahead", ACTIONS))
     assert {(a, w) for a, w, _ in shown.advice} == {("left", 1.0), ("right", -1.0)}
     assert "Encouraged: left" in shown.text
 
@@ -327,7 +330,7 @@ def test_rememberer_compares_a_task_without_an_observation_by_its_goal_whatever_
     experience = of("rememberer", k=1, share=share)
     for text, action in (("alpha beta gamma", "left"), *[("delta epsilon zeta", "right")] * 2):
         met(experience, text, action, 1.0)
-    use = experience.recall("alpha beta gamma", "", ACTIONS)
+    use = recall(experience, "alpha beta gamma", "", ACTIONS)
     ((action, weight, similarity),) = experience.present(use).advice
     assert (action, weight) == ("left", 1.0)  # the other was visited more often, which decides between equals alone
     assert similarity == pytest.approx(1.0)  # the agent heeds advice by how alike the question is
@@ -336,8 +339,8 @@ def test_rememberer_compares_a_task_without_an_observation_by_its_goal_whatever_
 def test_rememberer_bootstraps_after_n_steps() -> None:
     experience = of("rememberer", n=1)
     for _ in range(2):
-        uses = [(experience.recall("go", where, ACTIONS), "left") for where in ("first room", "second room")]
-        experience.finish(uses, 1.0)
+        uses = [(recall(experience, "go", where, ACTIONS), "left") for where in ("first room", "second room")]
+        finish(experience, uses, 1.0)
     by_place = {item.metadata["observation"]: item.metadata["q"] for item in experience.pool.items}
     assert by_place["second room"]["left"] == pytest.approx(1.0)
     # First pass: target 0 + nothing known ahead; second pass: target Q(second) = 1. Mean of 0 and 1.
@@ -352,12 +355,12 @@ def test_memento_network_learns_which_case_helps() -> None:
     experience.pool = pool
     network = CaseNetwork(steps=4)
     for number in range(60):
-        use = experience.recall("some fruit")
+        use = recall(experience, "some fruit")
         place = number % 2
         use.slate = (place,)
         use.reward = float(use.rows[0] == good)
         network.learn(use, pool)
-    use = experience.recall("some fruit")
+    use = recall(experience, "some fruit")
     means = network.estimate(use.query, use.candidates, pool).means
     values = dict(zip(use.candidates.rows.tolist(), means, strict=True))
     assert values[good] > 0.8
@@ -368,7 +371,7 @@ def test_kernel_q_target_follows_the_soft_bellman_equation() -> None:
     experience = of("memento-kernel")
     experience.pool.add(Advice("room", "x", do=("left",)), status=Status.ACTIVE, time=0)
     kernel = KernelQ(alpha=0.2, gamma=0.9, rate=1.0, metric_rate=0.0, start=0.3)
-    first, second = experience.recall("room one"), experience.recall("room two")
+    first, second = recall(experience, "room one"), recall(experience, "room two")
     first.slate, second.slate = (0,), (0,)
     first.following, first.reward, second.reward = second, 1.0, 1.0
     kernel.learn(first, experience.pool)
@@ -393,7 +396,7 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
     experience = of("amemguard")
     for number, action in enumerate(("left", "left", "right")):
         experience.observe(Advice(f"alpha beta x{number}", "t", do=(action,)))
-    use = experience.recall("alpha beta", actions=ACTIONS)
+    use = recall(experience, "alpha beta", actions=ACTIONS)
     advised = [(a, w) for a, w, _ in experience.present(use).advice]
     assert advised.count(("left", 1.0)) == 2
     assert ("right", -1.0) in advised
@@ -478,7 +481,7 @@ def test_a_frozen_memory_is_as_good_as_it_was() -> None:
         met(experience, "alpha beta", "left", 1.0)
     was = expected(experience, "alpha beta", "left")
     for _ in range(200):
-        experience.recall("alpha beta", "", ACTIONS, frozen=True)
+        recall(experience, "alpha beta", "", ACTIONS, frozen=True)
         experience.clock.go_on(1.0)
     assert (expected(experience, "alpha beta", "left") == was).all()
 

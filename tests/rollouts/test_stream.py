@@ -23,6 +23,7 @@ from keepworth.worlds.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.worlds.stream import SHOWN, Masked, StreamRun, run_stream
 from keepworth.worlds.streams import open_stream
 from tests.environments.game import Game
+from tests.memory.helpers import finish, recall
 
 ENCODER, LINE = HashedWords(), LinearAgent()
 ARMS = ("none", "memrl", "mixture", "oracle")
@@ -126,9 +127,9 @@ def test_a_masked_memory_sees_similarity_and_not_value() -> None:
     experience = Experience(policy("mixture"), ENCODER, seed=0)
     experience.policy.valuer = masked
     for reward in (0.0, 0.0, 1.0, 0.0):
-        use = experience.recall("", "red round thing", ("push it", "pull it"))
-        experience.finish([(use, "push it")], reward)
-    use = experience.recall("", "red round thing", ("push it", "pull it"))
+        use = recall(experience, "", "red round thing", ("push it", "pull it"))
+        finish(experience, [(use, "push it")], reward)
+    use = recall(experience, "", "red round thing", ("push it", "pull it"))
     similarity = use.candidates.similarities
     advised = ~experience.pool.warns[use.candidates.rows]
     assert len(similarity) >= 1
@@ -176,9 +177,9 @@ def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
         experience = Experience(policy(name), ENCODER)
         for task in stream.tasks:
             scene = Game(task).reset()
-            use = experience.recall(scene.goal, scene.observation, scene.actions)
-            experience.finish([(use, scene.actions[0])], float(scene.actions[0] in scene.right))
+            use = recall(experience, scene.goal, scene.observation, scene.actions)
+            finish(experience, [(use, scene.actions[0])], float(scene.actions[0] in scene.right))
         experience.time += asked
-        use = experience.recall(scene.goal, scene.observation, scene.actions, frozen=True)
+        use = recall(experience, scene.goal, scene.observation, scene.actions, frozen=True)
         experience_of.append(use.values.means - 1e-9 * use.candidates.similarities)
     assert np.allclose(*experience_of, atol=0.02)

@@ -17,6 +17,7 @@ from keepworth.memory.choose.named import ANY, FIRST, LATEST, NEAREST, roles_of
 from keepworth.memory.choose.rewards import EpisodeClock
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
+from tests.memory.helpers import finish, recall
 
 ENCODER = HashedWords()
 
@@ -49,15 +50,15 @@ def after(later: str) -> Experience:
     """One success with "refund it", then six with `later` in the same situation."""
     experience = Experience(policy("mixture"), ENCODER)
     for action in ("refund it", "replace them", *(later.format(number) for number in range(6))):
-        use = experience.recall("torn shirt", "")
-        experience.finish([(use, action)], float(action != "replace them"))
+        use = recall(experience, "torn shirt", "")
+        finish(experience, [(use, action)], float(action != "replace them"))
     return experience
 
 
 def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
     values = {}
     for later in ("I would refund it, as in case {}", "send somebody round to them, case {}"):
-        use = after(later).recall("torn shirt", "", frozen=True)
+        use = recall(after(later), "torn shirt", frozen=True)
         values[later] = float(use.values.means[use.candidates.rows.tolist().index(0)])
     same, other = values.values()
     assert same > 0.3
@@ -66,7 +67,7 @@ def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
 
 def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean_one_of_them() -> None:
     experience = after("I would refund it, as in case {}")
-    use = experience.recall("torn shirt", "", ("refund it", "keep quiet"))
+    use = recall(experience, "torn shirt", "", ("refund it", "keep quiet"))
     advised = [
         experience.pool.items[row].metadata["do"][0] for row in use.candidates.rows if not experience.pool.warns[row]
     ]
@@ -81,9 +82,9 @@ def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_p
     experience, generator = Experience(policy("mixture"), ENCODER), np.random.default_rng(0)
     for number in range(60):
         action = ("refund", "replace")[number % 2]
-        use = experience.recall("torn shirt", "", ("refund", "replace"))
-        experience.finish([(use, action)], float(generator.uniform(0.25, 0.4) if action == "refund" else 0.1))
-    use = experience.recall("torn shirt", "", ("refund", "replace"), frozen=True)
+        use = recall(experience, "torn shirt", "", ("refund", "replace"))
+        finish(experience, [(use, action)], float(generator.uniform(0.25, 0.4) if action == "refund" else 0.1))
+    use = recall(experience, "torn shirt", "", ("refund", "replace"), frozen=True)
     advised = {pair[:2] for pair in experience.present(use).advice}
     assert ("refund", 1.0) in advised
     assert ("replace", 1.0) not in advised

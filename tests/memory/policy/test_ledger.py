@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from keepworth import Memory
+from keepworth.base.arrays import Floats
 from keepworth.memory.choose import ledger
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.ledger import Account, Balance, Ledger
@@ -92,6 +93,11 @@ def test_the_estimate_is_unbiased_over_all_draws() -> None:
 # Rows.
 
 
+def present(ledger: Ledger, item: str) -> tuple[Floats, ...]:
+    """The columns a, p, y and g of an item."""
+    return ledger._columns[item].present()[:4]
+
+
 def filled(rewards: list[float]) -> Ledger:
     generator, found = np.random.default_rng(8), Ledger()
     for number, reward in enumerate(rewards):
@@ -103,13 +109,12 @@ def filled(rewards: list[float]) -> Ledger:
 def test_a_corrected_reward_takes_the_place_of_the_first_and_leaves_what_was_expected() -> None:
     found, right = filled([1.0, 0.0, 1.0]), filled([1.0, 0.0, 1.0])
     found.add("e1", "d1", 1.0, 1.0, (), {"m1": 0.8}, 0.9, 3)
-    assert found.rows("m1")[2].tolist() == [1.0, 1.0, 1.0]
-    assert found.rows("m1")[3].tolist() == right.rows("m1")[3].tolist()
-    assert found.rows("m1", since=2)[2].tolist() == [1.0, 1.0]  # the corrected one is the newest now
-    found.forget(2)
-    assert found.rows("m1")[2].tolist() == [1.0, 1.0]
+    assert present(found, "m1")[2].tolist() == [1.0, 1.0, 1.0]
+    assert present(found, "m1")[3].tolist() == present(right, "m1")[3].tolist()
+    found.forget(2)  # the corrected one is the newest now
+    assert present(found, "m1")[2].tolist() == [1.0, 1.0]
     found.add("e2", "d2", 0.0, 1.0, (), {}, 0.0, 4)
-    assert found.rows("m1")[2].tolist() == [1.0, 0.0]
+    assert present(found, "m1")[2].tolist() == [1.0, 0.0]
     found.forget(9)
     assert not found.items
 
@@ -118,7 +123,7 @@ def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
     found = Ledger()
     for decision, reward in (("d1", 1.0), ("d2", 0.0), ("d3", 0.5)):
         found.add("e1", decision, reward, 1.0, ["m1"], {"m1": 0.9}, 0.0, 0)
-    a, _, y, _ = found.rows("m1")
+    a, _, y, _ = present(found, "m1")
     assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
 
 
@@ -132,10 +137,10 @@ def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
             found.add("e9", decision, 1.0, 1.0, shown, odds, 0.0, at)
         for each in (found, without):
             each.add("e10", "d10", 1.0, 1.0, ["m1"], {"m1": 0.8}, 0.4, 12)
-        assert [row.tolist() for row in found.rows("m1")] == [row.tolist() for row in without.rows("m1")]
-        assert found.rows("m2")[0].tolist() == [1.0]
+        assert [row.tolist() for row in present(found, "m1")] == [row.tolist() for row in present(without, "m1")]
+        assert present(found, "m2")[0].tolist() == [1.0]
         found.forget(11)
-        assert len(found.rows("m1")[0]) == 1
+        assert len(present(found, "m1")[0]) == 1
 
 
 def test_what_was_certain_is_no_evidence() -> None:

@@ -1,9 +1,11 @@
 """Experience: an agent's memory of what worked, under one composition of slots; and frozen agents that follow it.
 
     experience = Experience(policy, encoder, seed=0)
-    use = experience.recall(goal, observation, actions)
+    query = experience.query(goal, observation, actions)
+    use = experience.choose(query, experience.candidates(query))
     shown = experience.present(use)           # text for a prompt, advice for a policy
-    experience.finish([(use, action)], outcome=1.0)
+    use.taken, use.reward = action, 1.0
+    experience.conclude([use], outcome=1.0)
 
 No weight changes anywhere: what learns is which items are shown.
 """
@@ -170,21 +172,6 @@ class Experience:
         vector: Vectors = self.encoder.encode([text])[0] if self.policy.record is not None else self._embedded(text)
         return vector
 
-    def recall(
-        self,
-        goal: str,
-        observation: str = "",
-        actions: Sequence[str] = (),
-        *,
-        step: int = 0,
-        frozen: bool = False,
-        by: str = "",
-    ) -> Use:
-        """Choose what to show among what the policy retrieves. frozen: do not explore, like a memory that no longer learns; by:
-        for whom."""
-        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
-        return self.choose(query, self.candidates(query))
-
     def candidates(
         self, query: Query, admits: Callable[[Item], bool] | None = None, *, narrowly: bool = False
     ) -> Candidates:
@@ -288,26 +275,6 @@ class Experience:
         number = self.time if episode is None else episode
         return self.pool.add(draft, status=Status.ACTIVE, time=self.clock.now, episode=number)
 
-    def finish(
-        self,
-        taken: Sequence[tuple[Use, str]],
-        outcome: float,
-        *,
-        per_step: Sequence[float] | None = None,
-        by: str = "",
-        bank: Callable[[], Bank] | None = None,
-        alone: bool = False,
-    ) -> Finished:
-        """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
-
-        outcome: 0 to 1. per_step: rewards of single choices, where they have their own. by: on whose word, "" for the program's
-        own. bank: opens one of the memory, where the operations of a writer are carried out. alone: the reward is for a single
-        choice, whose episode goes on: nothing is written, and the reward of the episode does not teach this choice again.
-        """
-        for index, (use, action) in enumerate(taken):
-            use.taken, use.by, use.reward = action, by, outcome if per_step is None else per_step[index]
-        return self.conclude([use for use, _ in taken], outcome, by=by, bank=bank, alone=alone)
-
     def conclude(
         self,
         uses: Sequence[Use],
@@ -317,7 +284,17 @@ class Experience:
         bank: Callable[[], Bank] | None = None,
         alone: bool = False,
     ) -> Finished:
-        """Learn from choices that have their actions and rewards, as `finish` does."""
+        """Learn from the choices of an episode, which have their actions and rewards, write what is worth keeping, and move time
+        on.
+
+        Args:
+            uses: The choices.
+            outcome: The reward of the episode, 0 to 1.
+            by: On whose word, "" for the program's own.
+            bank: It opens one of the memory, where the operations of a writer are carried out.
+            alone: Whether the reward is for a single choice, whose episode goes on: nothing is written, and the reward of the
+                episode does not teach this choice again.
+        """
         share = self._learn_all(uses, outcome, by, alone)
         number = uses[0].query.episode if uses else self.time
         finished = Finished(tuple(uses), outcome, self.clock.now, number, outcome >= self.usual)

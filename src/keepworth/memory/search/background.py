@@ -2,8 +2,8 @@
 
 Encoders differ: for some, texts without anything in common have a cosine of 0, for others of 0.7, and what tells them from
 related ones is a few hundredths. Cosines are compared with scores of words and with fixed bounds, so they are put on one scale
-first. Two of its points are known of every encoder: the mean cosine between the sentences below, every two of which are about
-different things, and 1, of a text with itself.
+first. Two of its points are known of every encoder: the mean cosine between the sentences of `unrelated.txt`, every two of
+which are about different things, and 1, of a text with itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -20,32 +21,8 @@ from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
     from keepworth.base.arrays import Vectors
-SENTENCES = (
-    "The train to Lisbon leaves at nine in the morning.",
-    "Copper conducts heat better than steel.",
-    "My sister is allergic to peanuts.",
-    "The committee rejected the budget for the new library.",
-    "Turn the valve clockwise until it stops.",
-    "He scored twice in the second half.",
-    "Interest rates rose by a quarter of a point.",
-    "The recipe needs three eggs and a cup of flour.",
-    "Whales breathe air and feed their young with milk.",
-    "Our meeting was moved to Thursday afternoon.",
-    "The violin was made in Cremona around 1700.",
-    "Restart the router if the light stays red.",
-    "A severe storm is expected along the coast.",
-    "She speaks Korean and a little Portuguese.",
-    "The patient was given antibiotics for ten days.",
-    "Paint the wall with two thin coats.",
-    "The function returns an empty list when nothing matches.",
-    "Glaciers have carved the valley over thousands of years.",
-    "I would like to cancel my subscription.",
-    "The jury found the defendant not guilty.",
-    "Plant the bulbs in autumn, before the first frost.",
-    "Their new album has twelve songs.",
-    "Which gate does the flight to Toronto leave from?",
-    "Photons carry no electric charge.",
-)
+SENTENCES = tuple(files(__package__).joinpath("unrelated.txt").read_text("utf-8").splitlines())
+"""Sentences of which every two are about different things."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ A memory is a schema of its own, so one database holds many, and the rights to e
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.store.postgres.full_text import TABLES as FULL_TEXT
@@ -28,30 +29,6 @@ TYPES = {
 }
 """What to replace in table definitions: see `connection.AnyConnection.types`."""
 
-# For text that is not JSON, as some facts of the file are, these functions return NULL.
-_FUNCTIONS = r"""
-CREATE FUNCTION json_of(said text) RETURNS json LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-  IF said LIKE '{%' OR said LIKE '[%' THEN RETURN said::json; END IF;
-  RETURN NULL;
-EXCEPTION WHEN invalid_text_representation THEN RETURN NULL;
-END $$;
-CREATE FUNCTION json_extract(said text, path text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE keys text[] := string_to_array(substr(path, 3), '.');
-BEGIN
-  RETURN json_of(said) #>> keys;
-EXCEPTION WHEN untranslatable_character THEN
-  -- Postgres holds no character of number 0, nor halves of a pair.
-  RETURN json_of(regexp_replace(said, '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '?', 'g')) #>> keys;
-END $$;
-CREATE FUNCTION json_remove(said text, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT (json_of(said)::jsonb #- string_to_array(substr(path, 3), '.'))::text $$;
-CREATE FUNCTION json_array_length(said text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT json_array_length(json_of(said))::bigint $$;
-CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT upper(encode(bytes, 'hex')) $$;
-"""
-
 
 def statements() -> list[str]:
     """Return the SQL statements that create an empty memory, in order."""
@@ -67,7 +44,8 @@ def statements() -> list[str]:
             "RETURN NEW; END $$",
             f"CREATE TRIGGER number_{table} BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION number_{table}()",
         ]
-    return [_FUNCTIONS.strip().rstrip(";"), *listed, *more]
+    functions = files(__package__).joinpath("functions.sql").read_text("utf-8")
+    return [functions.strip().rstrip(";"), *listed, *more]
 
 
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:

@@ -127,22 +127,20 @@ def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache:
     return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
 
 
-def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
-    """Returns how many first tokens several prompts share, short of a whole prompt; they are computed once. It returns 0 for a
-    single prompt.
+HEAD_MULTIPLE, SHORTEST_HEAD = 16, 32
+"""A head that prompts share is cut to this multiple, so that matrix shapes repeat; a shorter one is worth no pass."""
 
-    Args:
-        prompts: The ids of each prompt.
-        multiple: The count is rounded down to a multiple of it, so that matrix shapes repeat.
-        least: A shorter head counts as 0: it would be too little for a pass of its own.
-    """
+
+def common_head(prompts: Sequence[Tokens]) -> int:
+    """Returns how many first tokens several prompts share, short of a whole prompt; they are computed once. It is 0 for a
+    single prompt."""
     if len(prompts) < 2:
         return 0
     low, high = min(prompts), max(prompts)  # the prompts that differ earliest are the first and last in order
     limit = min(map(len, prompts)) - 1
     shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b or i == limit), limit)
-    shared -= shared % multiple
-    return shared if shared >= least else 0
+    shared -= shared % HEAD_MULTIPLE
+    return shared if shared >= SHORTEST_HEAD else 0
 
 
 def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:

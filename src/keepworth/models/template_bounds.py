@@ -22,16 +22,16 @@ class Unbounded(Exception):
 
 
 @contextmanager
-def bounded_time(seconds: float = SECONDS) -> Iterator[None]:
+def bounded_time() -> Iterator[None]:
     """Raises Unbounded inside the block once code of a template has run for so long. Under a debugger there is no bound."""
     if sys.gettrace() is not None:
         yield
         return
-    ends = time.monotonic() + seconds
+    ends = time.monotonic() + SECONDS
 
     def in_template(frame: FrameType, event: str, argument: Any) -> Any:
         if time.monotonic() > ends:
-            raise Unbounded(f"it takes longer than {seconds:g} s")
+            raise Unbounded(f"it takes longer than {SECONDS:g} s")
         return in_template
 
     def begin(frame: FrameType, event: str, argument: Any) -> Any:

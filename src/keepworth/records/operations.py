@@ -14,19 +14,10 @@ def format_operation(kind: OperationKind, target: int | None = None) -> str:
 
 
 _VERBS = {
-    "ADD": OperationKind.ADD,
-    "INSERT": OperationKind.ADD,
-    "NEW": OperationKind.ADD,
-    "UPDATE": OperationKind.UPDATE,
-    "SUPERSEDE": OperationKind.UPDATE,
-    "REPLACE": OperationKind.UPDATE,
-    "DELETE": OperationKind.DELETE,
-    "REMOVE": OperationKind.DELETE,
-    "NOOP": OperationKind.NOOP,
-    "NO-OP": OperationKind.NOOP,
-    "NO_OP": OperationKind.NOOP,
-    "NONE": OperationKind.NOOP,
-    "SKIP": OperationKind.NOOP,
+    **dict.fromkeys(("ADD", "INSERT", "NEW"), OperationKind.ADD),
+    **dict.fromkeys(("UPDATE", "SUPERSEDE", "REPLACE"), OperationKind.UPDATE),
+    **dict.fromkeys(("DELETE", "REMOVE"), OperationKind.DELETE),
+    **dict.fromkeys(("NOOP", "NO-OP", "NO_OP", "NONE", "SKIP"), OperationKind.NOOP),
 }
 _LINE = re.compile(
     r"[\s\[({\"'*`<:.-]*(?P<verb>" + "|".join(sorted(_VERBS, key=len, reverse=True)) + r")(?![A-Za-z0-9_])(?P<rest>.*)",

@@ -578,22 +578,8 @@ class _Call:
         self.seconds += time.perf_counter() - begun
         if varied is not None:
             self.samples.append(sample)
-        self.segments.append(
-            Segment(
-                role=role,
-                prompt_id=prompt_id,
-                context=prompt,
-                ids=sample.ids,
-                logprobs=sample.logprobs,
-                temperature=self.temperature,
-                finish=sample.finish,
-                spans=sample.spans,
-                text=self.decode(sample.ids),
-                memory_before=memory,
-                memory_after=memory,
-                state=self.state,
-            )
-        )
+        text, around = self.decode(sample.ids), {"memory_before": memory, "memory_after": memory, "state": self.state}
+        self.segments.append(Segment.of(sample, role, prompt_id, prompt, text, self.temperature, **around))
         return sample if not begins else _begun_with(begins, sample)
 
     def remembers(self, memory: str) -> None:

@@ -18,7 +18,6 @@ from keepworth.serving import verbs
 if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Account, Balance
     from keepworth.memory.choose.review import Review, ReviewedItem
-    from keepworth.memory.memory import Memory
     from keepworth.memory.search.search import Worth
 
 
@@ -57,19 +56,20 @@ def _end(call: Call) -> Lines:
 
 @prints(verbs.list_episodes)
 def _list(call: Call) -> Lines:
+    return _episodes(call, "There is no episode: `keepworth memory episode begin TASK` begins one.")
+
+
+def _episodes(call: Call, none: str) -> Lines:
+    """Yield a line for each of the episodes that the verb lists, or the sentence `none`."""
     ids = call()
-    yield from _episodes(call.memory, ids)
-    if not ids:
-        yield NoteLine("There is no episode: `keepworth memory episode begin TASK` begins one.")
-
-
-def _episodes(memory: Memory, ids: list[str]) -> Lines:
     for id in ids:
-        record = memory.episode_record(id)
+        record = call.memory.episode_record(id)
         reward = record.reward if record.rewards else None
         views = [view.item for view in record.shown]
         text = f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}"
         yield Line({"episode": id, "task": record.task, "reward": reward, "shown": views}, text)
+    if not ids:
+        yield NoteLine(none)
 
 
 @prints(verbs.get_episode)
@@ -93,10 +93,7 @@ def _reward(call: Call) -> Lines:
 
 @prints(verbs.pending)
 def _pending(call: Call) -> Lines:
-    ids = call()
-    yield from _episodes(call.memory, ids)
-    if not ids:
-        yield NoteLine("No episode waits for a reward.")
+    return _episodes(call, "No episode waits for a reward.")
 
 
 @prints(verbs.item_worth)

@@ -28,6 +28,8 @@ WHOLE = {
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
     "test_erasing_nobody_says_so_and_every_spelling_is_the_same_person": "a file named on the command line",
+    "test_options_of_the_command_settle_and_undo": "copies of files",
+    "test_on_a_terminal_a_key_decides_about_each_note": "copies of files",
     "test_upkeep": "copies of files and what lies beside them",
     "test_files_of_others_are_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
     "test_a_file_of_another_format_is_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",

@@ -112,6 +112,23 @@ def test_who_asks_the_same_after_a_check_that_passed_wants_it_once_more() -> Non
         assert [source for source, _ in sources(memory, episode.id)] == [f"signal:{name}" for name in names]
 
 
+def test_a_correction_after_an_interrupt_counts_as_the_correction() -> None:
+    """It weighs more, though both say the same value; a third signal, of a check, shows how much."""
+    earned = []
+    for stopped in (True, False):
+        with Memory(":memory:", encoder=None) as memory:
+            note = memory.add("Run the tests with: make test")
+            with memory.episode("run the tests", by="ana") as episode:
+                episode.search(top_k=1)
+                episode.signal(command="make test", failed=False)
+            if stopped:
+                assert episode.signal("interrupt").applied
+            assert episode.signal(reply="No, that is wrong").applied
+            assert not episode.signal(reply="No, that is wrong").applied
+            earned.append(memory.worth(note.id, "run the tests").earned)
+    assert earned[0] == earned[1]
+
+
 def test_a_storm_of_signals_counts_as_one() -> None:
     memory = opened()
     memory.add(FAST)

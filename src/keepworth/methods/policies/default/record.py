@@ -106,12 +106,10 @@ class RewardRecord(Advising):
         return trust
 
     def has(self, decision: str, reward: float, source: str) -> bool:
-        """Return whether the latest reward of a decision from this source is this one."""
-        channel = self._sources.get(find_channel(source), -1)
-        return any(
-            self._source[row] == channel and self._rewards[row] == self._scaled(reward)
-            for row in self._rows_about(decision)
-        )
+        """Return whether the latest reward of a decision from this source is this one, and counts as much."""
+        channel, this = self._sources.get(find_channel(source), -1), (self._scaled(reward), read_weight(source))
+        rows = [row for row in self._rows_about(decision) if self._source[row] == channel]
+        return any((self._rewards[row], self._claims[row]) == this for row in rows)
 
     def save(self) -> dict[str, Any]:
         """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
+from keepworth.memory.evaluations import evaluations_in, reward_by
 from keepworth.memory.headline import MARK
 from keepworth.memory.store import notes
 from tests.cli.conftest import CommandLine
@@ -198,6 +199,24 @@ def test_an_evaluation_that_names_a_search_rewards_it(command: CommandLine) -> N
     assert record["learned"]["unusable"] == {}
     with Memory("a.mem", encoder=None) as memory:
         assert memory.worth(note.id, "returns").earned == pytest.approx(0.9, abs=0.01)
+
+
+def test_an_evaluation_that_came_to_a_server_rewards_its_search_once(command: CommandLine) -> None:
+    with Memory("a.mem", encoder=None, log="at once") as memory:
+        memory.add("Returns are free within thirty days", user_id="u-77")
+        decision = memory.search("returns", user_id="u-77").decision
+        Path("otlp").mkdir()
+        for name in ("traces.jsonl", "logs.jsonl"):
+            text = (SAMPLES / "otlp" / name).read_text(encoding="utf-8").replace("dec_0001", decision)
+            Path("otlp", name).write_text(text, encoding="utf-8")
+        events = [event for line in text.splitlines() for event in evaluations_in(json.loads(line)) if event.targets]
+        assert [reward_by(memory, events).rewarded.total() for _ in range(2)] == [1, 0]
+    assert learn(command, "otlp", "--dry-run")["learned"]["rewards"] == {"corrección": 1}
+    assert learn(command, "otlp")["learned"]["rewards"] == {"corrección": 1}
+    with Memory("a.mem", encoder=None) as memory:
+        given = [row.source for row in memory.outcomes() if "recuerdo" in row.source and row.rewards]
+        assert given[0] == "evaluation:recuerdo_útil"
+        assert reward_by(memory, events).repeated.total() == 1
 
 
 def test_an_erasure_forgets_nothing_of_what_was_read(command: CommandLine) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from keepworth import Memory
-from keepworth.cli.main import main
 from keepworth.memory.evaluations import Evaluation, reward_by
 from keepworth.memory.outcomes import OutcomeSource
 from keepworth.memory.signals import load_signals
@@ -64,14 +60,16 @@ def test_what_is_taken_back_is_not_counted_and_others_see_only_their_own() -> No
         assert [row for row in memory.outcomes(nobody=True) if row.rewards] == []
 
 
-def test_the_command_prints_what_came(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Memory(path, encoder=None) as memory:
-        rewarded(memory)
-    assert main(["memory", "outcomes", "--file", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert "evaluation:tone" in printed
-    assert "1 unknown, 1 unusable" in printed
-    assert "signal:commit" not in printed
-    assert main(["memory", "outcomes", "--file", str(path), "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {"signal:commit", "import:wiki"} <= {row["source"] for row in rows}
+@pytest.mark.parametrize(("said", "earned"), [((), 0.25), ((1.0,), 1.0)])
+def test_what_somebody_says_outweighs_every_evaluator(said: tuple[float, ...], earned: float) -> None:
+    with Memory(":memory:", encoder=None, seed=0) as memory:
+        note = memory.add("Deploy with: make ship", user_id="team")
+        with memory.episode("deploy", user_id="team") as episode:
+            decision = episode.search().decision
+        for value in said:
+            memory.reward(decision, value, by="bo")
+        evaluations = [Evaluation(f"judge {number}", number / 2, targets=(decision,)) for number in (0, 1)]
+        reward_by(memory, evaluations, "ana")
+        assert memory.worth(note.id, "deploy").earned == pytest.approx(earned, abs=0.01)
+        record = memory.episode_record(episode.id)
+        assert record.reward == pytest.approx(earned)

@@ -59,7 +59,8 @@ def in_span(*events: dict[str, Any], trace: str, span: str = SPAN, **more: Any) 
 
 def send(server: MemoryServer, tenant: str, request: dict[str, Any], *roles: str, **access: Any) -> httpx.Response:
     with as_(server, tenant, *(roles or ("reward",)), base="", **access) as client:
-        return client.post(f"/v1/{'logs' if 'resourceLogs' in request else 'traces'}", json=request)
+        client.headers["Content-Type"] = "application/json"
+        return client.post(f"/v1/{'logs' if 'resourceLogs' in request else 'traces'}", content=json.dumps(request))
 
 
 def rewards(server: MemoryServer, tenant: str, episode: str) -> list[tuple[str, float]]:
@@ -306,6 +307,30 @@ def test_what_is_no_request_is_refused(server: MemoryServer, tenant: str, conten
         answer = client.post("/v1/logs", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert message in answer.json()["message"]
+
+
+def test_what_can_be_no_id_names_nothing(server: MemoryServer, tenant: str, episode: Begin) -> None:
+    for odd in ("\0", "%", "e" * 100_000, "\ud800", "' OR 1"):
+        events = [evaluation("odd", 1.0, time=time, **{what: odd}) for time, what in ((1, "decision"), (2, "episode"))]
+        event = evaluation("odd", 1.0)
+        event["attributes"] += attributes({"gen_ai.response.id": odd})
+        answer = send(server, tenant, in_log(*events, event, trace=odd, span=odd))
+        assert (answer.status_code, answer.json()["partialSuccess"]["rejectedLogRecords"]) == (200, "3")
+
+
+def test_a_host_that_speaks_mcp_says_its_trace(tmp_path: Path) -> None:
+    trace = trace_id()
+    call = {"name": "search_memories", "arguments": {"query": "deploy"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    with MemoryServer(tmp_path / "a.mem", encoder="hashing", mcp=True) as server, with_token(server) as client:
+        client.post("/v1/memory/items", json={"content": "Deploy with: make ship"}).raise_for_status()
+        headers = {"Accept": "application/json, text/event-stream", "traceparent": f"00-{trace}-{SPAN}-01"}
+        client.post("/mcp", json=message, headers=headers).raise_for_status()
+        memory = server.memories.of(new_access()).memory
+        memory.flush()
+        with memory.store.database.reading() as connection:
+            (decision,) = traces.members(connection, trace)
+    assert decision.startswith("d")
 
 
 def test_protobuf_without_its_package_names_the_package(

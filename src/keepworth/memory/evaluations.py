@@ -71,6 +71,11 @@ class Evaluation:
         shown = "".join(sign if sign.isprintable() and sign != ":" else "." for sign in self.name[:LONGEST_NAME])
         return EVALUATION + (shown.strip() or "unnamed")
 
+    @property
+    def key(self) -> str:
+        """What the same event has, whichever way it comes."""
+        return hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()[:32]
+
 
 def attributes_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a span, an event or a record of a log as plain values."""
@@ -246,7 +251,7 @@ def reward_by(memory: Memory, evaluations: Iterable[Evaluation], by: str = "") -
     counts, store, digests = EvaluationCounts(), memory.store, dict[str, Evaluation]()
     low, high = (0.0, 1.0) if memory.learning is None else memory.learning.reward_range
     for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.time.zfill(20)):
-        digest = _digest(memory.scope, by, evaluation)
+        digest = _digest(memory.scope, by, evaluation.key)
         if digest in digests:
             counts.count(evaluation, "repeated")
         elif not evaluation.failed:
@@ -292,16 +297,28 @@ def reward_by(memory: Memory, evaluations: Iterable[Evaluation], by: str = "") -
 
 
 def _targets(connection: AnyConnection, evaluation: Evaluation) -> Sequence[str]:
+    """Return the searches and episodes that an evaluation is about. A name that no id can be names nothing."""
     if evaluation.targets:
-        return evaluation.targets[:1]
-    if episode := traces.episode_of_answer(connection, evaluation.response):
+        return [id for id in evaluation.targets[:1] if id.isalnum()]
+    answer = evaluation.response if evaluation.response.isprintable() else ""
+    if episode := traces.episode_of_answer(connection, answer):
         return [episode]
-    members = (traces.members(connection, *place) for place in evaluation.places)
+    members = (traces.members(connection, trace, span) for trace, span in evaluation.places if trace.isalnum())
     return next(filter(None, members), [])
 
 
-def _digest(scope: Scope, by: str, evaluation: Evaluation) -> str:
-    return hashlib.sha256(json.dumps([scope.parts(), by, astuple(evaluation)]).encode()).hexdigest()[:32]
+def is_first(memory: Memory, key: str, *, dry: bool = False) -> bool:
+    """Return whether an evaluation with this key has not been given yet by the program itself; note that it is, unless `dry`."""
+    digest, store = _digest(memory.scope, "", key), memory.store
+    with store.database.reading() as connection:
+        before = notes.bodies(connection, notes.EVALUATED, [digest])
+    if not (before or dry):
+        store.database.write(lambda connection: notes.keep_evaluated(connection, [digest], store.clock()))
+    return not before
+
+
+def _digest(scope: Scope, by: str, key: str) -> str:
+    return hashlib.sha256(json.dumps([scope.parts(), by, key]).encode()).hexdigest()[:32]
 
 
 def _why_unusable(evaluation: Evaluation, low: float, high: float) -> str:

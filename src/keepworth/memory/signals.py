@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Any
 
 from keepworth.base.errors import UnknownName
-from keepworth.memory.item import SIGNAL, signal_of, whose
+from keepworth.memory.item import EVALUATION, SIGNAL, signal_of, whose
 
 LONGEST = 4_000
 """The most characters of a message, a command or an output that are read."""
@@ -28,6 +28,8 @@ OPENING = 400
 """The most characters at the beginning of a message in which a word about the last answer is looked for."""
 SHORT = 160
 """The most characters of a message in which thanks count wherever they stand."""
+MOST_WEIGHT = 0.99
+"""How much what nobody said counts at most; so what somebody said outweighs it."""
 SAME, OTHER = 0.6, 0.08
 """The shares of common words from which on a message asks the same again, and below which it is about something else."""
 _TOKEN = re.compile(r"[^\W\d_]{2,}|\d+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -79,13 +81,15 @@ def find_signal(name: str) -> Signal:
 
 @cache
 def read_weight(source: str) -> float:
-    """Return how much a reward from a source counts beside others about the same search: 1 if somebody gave it, for a signal that
-    is in no table a half."""
+    """Return how much a reward from a source counts beside others about the same search: 1 if somebody gave it, next to that if
+    an evaluator did, and a half for a signal that is in no table."""
+    if source.startswith(EVALUATION):
+        return MOST_WEIGHT
     name = signal_of(source)
     if not name:
         return 1.0
     table = load_signals()
-    return min(0.99, table[name].weight) if name in table else 0.5
+    return min(MOST_WEIGHT, table[name].weight) if name in table else 0.5
 
 
 @cache
@@ -106,8 +110,8 @@ def describe_version() -> str:
 def divide(claims: Sequence[float]) -> list[float]:
     """Return how much each of several rewards about one search counts: together at most 1.
 
-    What people said counts equally, and signals nothing beside it. Signals alone share the count by their weights: how often an
-    item is seen with weak signals only is learned from rewards, as with any noise, and weighs nothing less.
+    What people said counts equally, and signals and evaluators nothing beside it. These alone share the count by their weights:
+    how often an item is seen with weak signals only is learned from rewards, as with any noise, and weighs nothing less.
 
     Args:
         claims: The weights of their sources, see `read_weight`.

@@ -20,7 +20,7 @@ from typing import Any
 from keepworth.adapters.logs.session import LogOutcome, LogSession, LogStep, LogTurn
 from keepworth.memory.changing import ItemOptions
 from keepworth.memory.errors import InvalidScope, MemoryProblem, UnknownEpisode
-from keepworth.memory.evaluations import grade
+from keepworth.memory.evaluations import grade, is_first
 from keepworth.memory.item import ItemKind, Provenance, Scope, checked_name, with_zone
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -348,8 +348,9 @@ class LogLearner:
             self.learned.scores[name] += 1
             if not self.dry:
                 self.memory.reward(entry.id, value, by="", source=source)
-            for decision, _ in shown:
-                self._give(decision, value, "", source, name)
+            if not score.key or is_first(self.memory, score.key, dry=self.dry):  # else a server received it
+                for decision, _ in shown:
+                    self._give(decision, value, "", source, name)
         for place, (decision, start) in enumerate(shown):
             until = shown[place + 1][1] if place + 1 < len(shown) else len(entry.turn.steps)
             about = [

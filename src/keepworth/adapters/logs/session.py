@@ -63,12 +63,13 @@ class LogTurn:
 @dataclass(frozen=True, slots=True)
 class LogOutcome:
     """A score in a log. `turn` is the index of its turn, -1 for the whole session; `label` is what is said in a word beside a
-    number."""
+    number, and `key` that of the event, if it may also come to a server."""
 
     name: str
     value: float | str
     turn: int = -1
     label: str = ""
+    key: str = ""
 
 
 @dataclass(slots=True)

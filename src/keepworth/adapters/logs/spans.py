@@ -18,7 +18,8 @@ _STOPPED = re.compile(r"Cancelled|Canceled|KeyboardInterrupt|Interrupted")
 @dataclass(slots=True)
 class LogTrace:
     """A trace while its spans are read, in any order. `steps` are (time, tool, arguments, whether it failed, output), `asked` and
-    `answers` have their times, and `named` is whether more than a score is known of it."""
+    `answers` have their times, `events` are evaluations among the scores, and `named` is whether more than a score is known of
+    it."""
 
     id: str
     file: str
@@ -30,7 +31,7 @@ class LogTrace:
     answers: list[tuple[str, str]] = field(default_factory=list)
     steps: list[tuple[str, str, object, bool, str]] = field(default_factory=list)
     scores: dict[str, float | str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    events: dict[str, Evaluation] = field(default_factory=dict)
     receipts: list[str] = field(default_factory=list)
     interrupted: bool = False
     named: bool = False
@@ -92,9 +93,10 @@ class TraceReader(LogReader):
             turn.interrupted = trace.interrupted
             turn.receipts = [(id, 0) for id in dict.fromkeys(trace.receipts)] + turn.receipts
             index = len(session.turns) - 1
-            session.outcomes += [
-                LogOutcome(score, value, index, trace.labels.get(score, "")) for score, value in trace.scores.items()
-            ]
+            for name, value in trace.scores.items():
+                event = trace.events.get(name)
+                label, key = ("", "") if event is None else (event.label, event.key)
+                session.outcomes.append(LogOutcome(name, value, index, label, key))
 
 
 def _messages_in(messages: object) -> list[tuple[str, str]]:
@@ -185,7 +187,7 @@ class OtlpReader(TraceReader):
             trace = next(iter(there), None) or self._responses.get(evaluation.response)
             if trace is None:
                 trace = self.trace(evaluation.places[0][0] if evaluation.places else "", file)
-            trace.scores[evaluation.name], trace.labels[evaluation.name] = score, evaluation.label
+            trace.scores[evaluation.name], trace.events[evaluation.name] = score, evaluation
             trace.receipts += evaluation.targets
         super().close()
 

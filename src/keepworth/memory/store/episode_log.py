@@ -340,17 +340,16 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
 
 
 def _weighed(rewards: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
-    """Return the rewards of an episode with signals weighed among each other: they count nothing beside a reward that somebody
-    gave, else the last of each family by its weight, together as one reward."""
-    channels = [find_channel(reward.scorer) for reward in rewards]
-    last = {channel: place for place, channel in enumerate(channels) if signal_of(rewards[place].scorer)}
+    """Return the rewards of an episode with signals and evaluations weighed among each other: they count nothing beside a reward
+    that somebody gave, else the last of each channel by its weight, together as one reward."""
+    weights = [read_weight(reward.scorer) for reward in rewards]
+    last = {find_channel(reward.scorer): place for place, reward in enumerate(rewards) if weights[place] < 1.0}
     if not last:
         return tuple(rewards)
-    somebody = any(not signal_of(reward.scorer) for reward in rewards)
-    counting = [] if somebody else sorted(last.values())
-    parts = dict(zip(counting, divide([read_weight(rewards[place].scorer) for place in counting]), strict=True))
+    counting = [] if 1.0 in weights else sorted(last.values())
+    parts = dict(zip(counting, divide([weights[place] for place in counting]), strict=True))
     return tuple(
-        replace(reward, weight=parts.get(place, 0.0)) if signal_of(reward.scorer) else reward
+        replace(reward, weight=parts.get(place, 0.0)) if weights[place] < 1.0 else reward
         for place, reward in enumerate(rewards)
     )
 

@@ -236,6 +236,14 @@ MOST_EVALUATORS = 200
 """The most evaluators that are counted for a scope."""
 
 
+def keep_evaluated(connection: AnyConnection, digests: Iterable[str], time: str) -> None:
+    """Note evaluations that became rewards, so that each counts once in the next month."""
+    until = json.dumps({"until": later(timestamp(time), BLOCK_SECONDS)})
+    for digest in digests:
+        keep(connection, EVALUATED + digest, until)
+        drop_over(connection, EVALUATED, digest, time)
+
+
 def keep_evaluations(
     connection: AnyConnection, scope: Scope, digests: Iterable[str], counts: Mapping[str, Mapping[str, int]], time: str
 ) -> None:
@@ -247,10 +255,8 @@ def keep_evaluations(
         counts: By what became of evaluations, and by the name of the evaluator, how many.
         time: The present.
     """
-    until, name = later(timestamp(time), BLOCK_SECONDS), TALLY + json.dumps(scope.parts())
-    for digest in digests:
-        keep(connection, EVALUATED + digest, json.dumps({"until": until}))
-        drop_over(connection, EVALUATED, digest, time)
+    keep_evaluated(connection, digests, time)
+    name = TALLY + json.dumps(scope.parts())
     tally = json.loads(fact(connection, name) or "{}")
     for what, numbers in counts.items():
         for evaluator, number in numbers.items():

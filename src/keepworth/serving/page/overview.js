@@ -51,7 +51,7 @@ function outcomes(sources, session, again) {
   const button = each => each.source && each.rewards
     ? make("button", { type: "button", class: "plain", "aria-label": `Take back ${each.source}`, click: () => takeBack(each, again) }, "Take back") : "";
   return make("section", {}, make("h2", {}, "Where rewards came from"),
-    make("p", { class: "note" }, "Signals are outcomes that nobody reported. They count where nobody gave a reward, by their weights."),
+    make("p", { class: "note" }, "Evaluators and signals, which are outcomes that nobody reported, count where nobody gave a reward, by their weights."),
     came.length ? table("Where rewards came from",
       [["source", false], ["rewards", true], ["mean", true], ["weight", true], ["last", false], ...some ? [["no reward", false]] : [], ...may ? [["", false]] : []],
       came.map(each => [[make("b", {}, said(each.source || "people", 60)), " ", each.source && each.about ? said(each.about, 120) : "", each.counts ? "" : [" ", pill("off")]],

@@ -302,7 +302,7 @@ def test_a_session_of_opencode(host: Host) -> None:
     first, second, third = host.records()
     assert [first.task, second.task, third.task] == ["Work in website", *["run the website's tests"] * 2]
     assert [[each.item for each in record.shown] for record in (first, second, third)] == [[item.id]] * 3
-    assert host.rewards() == [("signal:tool-failed", 0.0), ("signal:interrupt", 0.0)]
+    assert host.rewards() == [(f"signal:{name}", 0.0) for name in ("tool-failed", "interrupt", "repetition")]
     assert "Rome" not in repr(host.records())
 
 

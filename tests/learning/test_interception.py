@@ -343,6 +343,23 @@ def test_rollouts_beside_one_another_find_their_own_address_and_nothing_else_cha
     assert os.environ["OPENAI_BASE_URL"] == "https://provider.example/v1"
 
 
+def test_of_64_rollouts_at_once_no_call_is_lost(model: Scripted) -> None:
+    model.script = lambda prompt: prompt.rpartition("user: ")[2].partition("<|end|>")[0]
+
+    def agent(row: dict[str, Any], endpoint: Endpoint) -> str:
+        messages = [{"role": "user", "content": row["prompt"]}]
+        with httpx.Client(base_url=endpoint.openai, verify=False, trust_env=False, timeout=120) as client:  # noqa: S501
+            for _ in range(5):
+                (choice,) = client.post("chat/completions", json={"messages": messages}).raise_for_status().json()["choices"]
+                messages += [choice["message"], {"role": "user", "content": row["prompt"]}]
+        return str(choice["message"]["content"])
+
+    rows = [{"prompt": f"number {n}", "answer": f"number {n}"} for n in range(64)]
+    episodes = rollouts(model, agent, rows, seconds=120.0)
+    assert [(episode.reward, len(episode.segments), episode.errors) for episode in episodes] == [(1.0, 5, ())] * 64
+    assert drawn_in(episodes) == sorted(model.drawn)
+
+
 def test_a_reward_gets_what_was_returned_and_the_episode(model: Scripted) -> None:
     model.script = lambda prompt: "7"
     judged: list[Any] = []

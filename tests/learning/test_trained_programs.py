@@ -165,3 +165,31 @@ def test_rollouts_that_fail_are_kept_apart_with_their_reason(tmp_path: Path) -> 
     assert {episode.stop for episode in failed} == {StopReason.ENVIRONMENT_ERROR}
     assert all("OSError: the tool is away" in " ".join(episode.errors) for episode in failed)
     assert all(len(episode.segments) == 2 for episode in episodes(run))
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 3}
+    whole = train(rows(), agent=agent, reward=score, name="whole", **how)
+
+    def stop(step: int, numbers: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(rows(), agent=agent, reward=score, name="stopped", track=stop, **how)
+    stopped = train(rows(), agent=agent, reward=score, name="stopped", **how)
+    assert [episode.segments for episode in episodes(stopped)] == [episode.segments for episode in episodes(whole)]
+    learned, again = weights(whole), weights(stopped)
+    assert all(torch.equal(learned[name], again[name]) for name in learned)
+
+
+@pytest.mark.parametrize("sampling", ["overlap", "turns"])
+def test_programs_are_sampled_ahead_of_the_learner(tmp_path: Path, sampling: str) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 3}
+    run = train(rows(), agent=agent, reward=score, sampling=sampling, **how)
+    assert len(episodes(run)) == 3 * 2 * 3
+    for episode in episodes(run):
+        first, second = episode.segments
+        assert second.context[: len(first.context) + len(first.ids)] == first.context + first.ids
+        assert len(first.logprobs) == len(first.ids) > 0
+    assert list(RunFolder.open(run.path).episodes(arm="failed")) == []

@@ -350,7 +350,9 @@ def test_of_64_rollouts_at_once_no_call_is_lost(model: Scripted) -> None:
         messages = [{"role": "user", "content": row["prompt"]}]
         with httpx.Client(base_url=endpoint.openai, verify=False, trust_env=False, timeout=120) as client:  # noqa: S501
             for _ in range(5):
-                (choice,) = client.post("chat/completions", json={"messages": messages}).raise_for_status().json()["choices"]
+                (choice,) = (
+                    client.post("chat/completions", json={"messages": messages}).raise_for_status().json()["choices"]
+                )
                 messages += [choice["message"], {"role": "user", "content": row["prompt"]}]
         return str(choice["message"]["content"])
 

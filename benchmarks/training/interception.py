@@ -4,8 +4,9 @@
 
 All arms play the same episodes of three turns, with the same draws, and take the same updates: our own agent in a world, a
 program that calls the address with a plain client of HTTP, one with OpenAI's client, and one with OpenAI's client and streams.
-Each rollout makes its client anew, as people write it. Arms take turns in one process. A step is timed from the end of the one before; the first of each run
-is left out. Seconds are of the processor and of the clock; the ratio is to our own agent in the same repeat.
+Each rollout makes its client anew, as people write it. Arms take turns in one process. A step is timed from the end of the one
+before; the first of each run is left out. Seconds are of the processor and of the clock; the ratio is to our own agent in the
+same repeat.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,7 @@ def talk(prompt: str, ask: Callable[[list[Any]], str]) -> str:
 def plain(row: dict[str, Any], endpoint: Endpoint) -> str:
     import httpx
 
-    with httpx.Client(base_url=endpoint.openai, verify=False, trust_env=False, timeout=600) as client:  # noqa: S501
+    with httpx.Client(base_url=endpoint.openai, verify=False, trust_env=False, timeout=600) as client:
 
         def ask(messages: list[Any]) -> str:
             answer = client.post("chat/completions", json={"messages": messages}).raise_for_status().json()
@@ -142,7 +144,7 @@ def measure(arm: str, model: str, steps: int, folder: Path) -> tuple[float, floa
         steps=steps, max_tokens=TOKENS, tasks_per_step=2, group_size=8, questions=2, threads=1, precision="fp32",
         evaluate_every=steps, patience=0, checkpoint_every=steps,
     )  # fmt: skip
-    took = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(ends, ends[1:], strict=False)]
+    took = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(ends)]
     processor, clock = (statistics.median(each) for each in zip(*took, strict=True))
     return processor, clock
 
@@ -160,7 +162,7 @@ def main() -> None:
         for repeat in range(asked.repeats):
             for arm in ARMS:
                 seconds[arm].append(measure(arm, model, asked.steps, Path(folder) / "runs"))
-                print(f"{repeat + 1}/{asked.repeats}  {arm}: {seconds[arm][-1][0]:.2f} s of the processor", flush=True)  # noqa: T201
+                print(f"{repeat + 1}/{asked.repeats}  {arm}: {seconds[arm][-1][0]:.2f} s of the processor", flush=True)
     own = seconds["our own agent"]
     rows = []
     for arm, took in seconds.items():
@@ -169,7 +171,7 @@ def main() -> None:
         spread = [[min(each), statistics.median(each), max(each)] for each in ratios]
         rows.append({"arm": arm, "processor": processor, "clock": clock, "ratio": spread[0], "ratio_clock": spread[1]})
         low, middle, high = spread[0]
-        print(f"{arm}: {processor:.2f} s of the processor, {middle:.2f} [{low:.2f}, {high:.2f}] x; {clock:.2f} s")  # noqa: T201
+        print(f"{arm}: {processor:.2f} s of the processor, {middle:.2f} [{low:.2f}, {high:.2f}] x; {clock:.2f} s")
     record = {"rows": rows, "repeats": asked.repeats, "steps": asked.steps, "width": asked.width, "machine": setting}
     save(asked.json, {"command": "python -m benchmarks.training.interception", **record})
 

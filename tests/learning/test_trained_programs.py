@@ -13,8 +13,10 @@ from safetensors.torch import load_file
 
 from keepworth import train
 from keepworth.base.errors import KeepworthError
+from keepworth.cli.train import train as command_of_train
 from keepworth.records.episode import Episode, Observation, RewardTerm, StopReason, Task
-from keepworth.training.front_door import TrainedRun
+from keepworth.training.front_door import TrainedRun, make_recipe
+from keepworth.training.recipe import Origin
 from keepworth.training.run_folder import RunFolder
 from keepworth.worlds.agent import Action, Caller
 from keepworth.worlds.chat import Chat
@@ -193,3 +195,17 @@ def test_programs_are_sampled_ahead_of_the_learner(tmp_path: Path, sampling: str
         assert second.context[: len(first.context) + len(first.ids)] == first.context + first.ids
         assert len(first.logprobs) == len(first.ids) > 0
     assert list(RunFolder.open(run.path).episodes(arm="failed")) == []
+
+
+def test_the_command_line_takes_a_function_of_a_file_or_a_command(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text("".join(f'{{"prompt": "say {n}", "answer": "{n}"}}\n' for n in range(9)))
+    (tmp_path / "my_agent.py").write_text("def mine(row):\n    return row['prompt']\n")
+    tasks = str(tmp_path / "tasks.jsonl")
+    for agent, name in ((f"{tmp_path}/my_agent.py:mine", "mine"), ("python my_agent.py", "python my_agent.py")):
+        recipe = make_recipe(Origin(tasks=tasks, agent=agent))
+        assert recipe.given is not None
+        assert recipe.given.program is not None
+        assert recipe.given.program.name == name
+        assert recipe.record(recipe.Config())["agent"] == name
+    with pytest.raises(KeepworthError, match="--agent goes with tasks"):
+        command_of_train(agent="python my_agent.py")

@@ -82,6 +82,10 @@ def train(
     environment: Annotated[
         str | None, option("--environment FILE.py:NAME", "With --tasks: makes the environment of a task.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        option("--agent AGENT", "With --tasks: a command, or FILE.py:NAME, that calls a model at OPENAI_BASE_URL."),
+    ] = None,
     memory: Annotated[
         Path | None,
         option("--memory MEMORY", "With --tasks: a memory whose items are shown with a task.", parser=file_of),
@@ -109,7 +113,7 @@ def train(
         raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
     if not print_config:
         require("train", "keepworth train")
-    chosen = _asked_for(recipe, tasks, source, reward or [], environment, memory)
+    chosen = _asked_for(recipe, tasks, source, reward or [], environment, agent, memory)
     short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
     settings = resolve(chosen.Config, base=chosen.settings, file=config, assignments=assign or [], short=short)
     if print_config:
@@ -148,11 +152,18 @@ class TrainCommand(Command):
 
 
 def _asked_for(
-    recipe: str, tasks: str | None, source: Path | None, reward: list[str], environment: str | None, memory: Path | None
+    recipe: str,
+    tasks: str | None,
+    source: Path | None,
+    reward: list[str],
+    environment: str | None,
+    agent: str | None,
+    memory: Path | None,
 ) -> Recipe:
     """Returns the recipe of that name or file, or the one that --tasks or --source and their options define."""
     if tasks is None and source is None:
-        for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
+        options = {"--reward": reward, "--environment": environment, "--agent": agent, "--memory": memory}
+        for option, value in options.items():
             if value:
                 raise KeepworthError(
                     f"{option} goes with tasks of your own.", "Add --tasks FILE.jsonl, or --source FILE."
@@ -171,6 +182,7 @@ def _asked_for(
         source=None if source is None else str(source),
         reward=tuple(reward),
         environment=environment,
+        agent=agent,
         memory=None if memory is None else str(memory),
     )
     return make_recipe(origin)

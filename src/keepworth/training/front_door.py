@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import threading
 import time
@@ -120,7 +121,9 @@ def train(
             default answers are compared with those of the rows.
         environment: A function from a task to an environment, which replaces question and answer and gives the rewards. It may be
             one of Gymnasium (`keepworth.worlds.bridges`).
-        agent: A function from a task to the agent that acts.
+        agent: A program that calls a model at the address in `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL`: a function of the row,
+            asynchronous or not, or a command (`keepworth.training.programs`). Or a function of (task, memory) that makes an agent
+            of this package.
         memory: A memory's file, or an open memory, whose items are shown with a question. The report says whether that helped.
         name: The name of the run's folder in `runs`. The same call continues a run that was stopped; `fresh` starts over.
         runs: The folder in which runs have their folders.
@@ -214,7 +217,7 @@ def recipe_of(
         reward: A function of (answer, row), the name of a verifier, or several of them; None compares answers with those of
             the rows.
         environment: A function from a task to an environment; None asks a question and scores the answer.
-        agent: A function from a task to the agent that acts; None lets the model itself answer.
+        agent: A program, or a function that makes an agent, as in `train`; None lets the model itself answer.
         memory: A memory's file, or an open memory; None shows nothing.
         settings: Values that take the place of the recipe's defaults.
     """
@@ -347,9 +350,18 @@ def make_recipe(origin: Origin) -> Recipe:
             raise UnknownName("verifier", name, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
     functions = [name if name in VERIFIERS else load_object(name, "--reward") for name in origin.reward]
     environment = None if origin.environment is None else load_object(origin.environment, "--environment")
+    # What ends in .py:NAME, without a blank, is a function; anything else is a line of the shell.
+    agent: Any = origin.agent
+    if agent is not None and re.fullmatch(r"\S+\.py:\w+", agent):
+        agent = load_object(agent, "--agent")
     source = None if origin.source is None else Path(origin.source)
     made = recipe_of(
-        origin.tasks, source=source, reward=functions or None, environment=environment, memory=origin.memory
+        origin.tasks,
+        source=source,
+        reward=functions or None,
+        environment=environment,
+        agent=agent,
+        memory=origin.memory,
     )
     return replace(made, origin=origin)
 

@@ -31,6 +31,7 @@ class Origin:
     source: str | None = None
     reward: tuple[str, ...] = ()
     environment: str | None = None
+    agent: str | None = None
     memory: str | None = None
 
     def anywhere(self) -> Origin:
@@ -42,6 +43,7 @@ class Origin:
             source=_absolute(self.source),
             reward=tuple(_absolute(name) or "" for name in self.reward),
             environment=_absolute(self.environment),
+            agent=_absolute(self.agent),
             memory=_absolute(self.memory),
         )
 

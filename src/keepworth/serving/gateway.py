@@ -383,6 +383,10 @@ class Gateway:
             if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
                 live.end("asked anew")
                 return None
+        elif (trace := traces.current()) is not None:  # the turn goes on, perhaps in a trace of its own
+            store.database.write(
+                lambda connection: traces.join(connection, trace, turn.episode, timestamp(store.clock()))
+            )
         return turn
 
     def _receipt(

@@ -100,7 +100,7 @@ class Session:
     def send(self, what: str, **fields: Any) -> str:
         """Send one event and return what is shown to the model."""
         event = hook.event_of({"session_id": "s", "cwd": "/docs", **event_json(self.host, what, **fields)})
-        self.state.shown = []  # each turn is shown everything anew, so that the order is seen
+        self.state.shown, self.state.present = [], []  # each turn is shown everything anew, so that the order is seen
         return hook.HookWork(event, self.state, self.memory, 2, None, self.signals).block()
 
 

@@ -96,7 +96,7 @@ def test_lines_move_out_and_come_back_to_the_byte(run: Run, project: Path) -> No
     assert "it loads a file: See @README.md for more." in err
     assert "it is a step of a numbered list: Build with" in err
     assert "line 12 below it stays: Deploys:" in err
-    assert "chance leaves one of them out" in err
+    assert "chance leaves it out" in err
     assert (project / "CLAUDE.md").read_text("utf-8") == REST
     assert (rules / "a.mdc").read_bytes() == b"\xef\xbb\xbf---\r\nalwaysApply: true\r\n---\r\n"
     with Memory("agent.mem", encoder="hashing") as memory:
@@ -278,6 +278,26 @@ def test_a_tested_note_is_left_out_in_its_share_of_turns_until_its_worth_is_know
     assert account.low > 0.0
     assert account.low <= 0.7 <= account.high
     assert all(shown[-20:]), "what is known is tested no more"
+
+
+def test_what_the_context_holds_already_is_not_left_out() -> None:
+    with Memory(encoder="hashing", seed=2) as memory:
+        note = memory.add("Use uv for packages", metadata={"tested": 0.5})
+        memory.add("The warehouse is in Oslo")
+
+        def turns(present: list[str]) -> int:
+            count = 0
+            for number in range(40):
+                with memory.episode("install packages") as episode:
+                    hits = episode.search(f"install packages for service {number}", top_k=2, present=present)
+                    count += any(hit.id == note.id for hit in hits)
+                    episode.reward(number % 2)
+            return count
+
+        assert turns([]) < 35
+        rows = memory.ledger(items=[note.id]).accounts[0].rows
+        assert turns([note.id]) == 40
+        assert memory.ledger(items=[note.id]).accounts[0].rows == rows, "nor does it count as tested"
 
 
 def test_hooks_show_the_lines_of_a_running_experiment_where_they_fit(project: Path) -> None:

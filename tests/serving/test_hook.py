@@ -340,6 +340,38 @@ def test_a_long_prompt_is_kept_to_its_end_and_what_is_pasted_is_not(host: Host) 
     assert [text.split(" (")[0] for text in host.texts()] == ["Our deploy port is 8080.", "The client signs on Monday."]
 
 
+class RecordingMemory:
+    """Answers a hook, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[str, str] = {}
+        self.searches: list[dict[str, Any]] = []
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/search"):
+            self.searches.append(body)
+            return {
+                "hits": [1],
+                "text": "",
+                "missing": [],
+                "last": "",
+                "lines": {f"m{len(self.searches)}": f"- note {len(self.searches)}"},
+            }
+        return {"id": "e1"}
+
+
+def test_the_memory_is_told_what_the_context_holds_until_it_is_new() -> None:
+    memory, session = RecordingMemory(), hook.HookSession()
+    events = [
+        *[("UserPromptSubmit", {"prompt": f"do {number}"}) for number in range(3)],
+        ("SessionStart", {"source": "compact"}),
+    ]
+    for name, fields in events:
+        event = hook.event_of({**SESSION, "hook_event_name": name, **fields})
+        hook.HookWork(event, session, memory).block()  # type: ignore[arg-type]
+    assert [search.get("present", []) for search in memory.searches] == [[], ["m1"], ["m1", "m2"], []]
+
+
 NO_EVENTS = (b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}")
 
 

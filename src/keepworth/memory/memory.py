@@ -380,6 +380,7 @@ class Memory(Changes):
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
         seen = self.scopes.seen(*(given.pop(name, ALL) for name in ("user_id", "agent_id", "session_id")))
+        present = several(given.pop("present", ()), "present", "m1")
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -394,7 +395,7 @@ class Memory(Changes):
             scope = live.scope
         core = () if request.as_of else self._core_in(seen, request)
         if learning is not None:
-            always = frozenset(item.id for item in core)
+            always = frozenset((*present, *(item.id for item in core)))
             chosen = learning.choose(ask, top_k, self._sources(learning, ask, seen, request, mode, always), scope.user)
         else:
             hits, *_ = self._find(ask, seen, request)

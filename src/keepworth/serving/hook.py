@@ -105,7 +105,7 @@ class HookEvent:
 class HookSession:
     """The state of a host's session between two events. `waiting` says that items were shown and no act has followed yet; `last`
     is the episode of the last turn if it showed any, and `ended` whether the host said that it ended; `shown` holds digests of
-    the lines in the model's context."""
+    the lines in the model's context, and `present` the ids of their items."""
 
     episode: str = ""
     task: str = ""
@@ -113,6 +113,7 @@ class HookSession:
     last: str = ""
     ended: bool = True
     shown: list[str] = field(default_factory=list)
+    present: list[str] = field(default_factory=list)
 
 
 # -- what hosts say ---------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ class HookWork:
         if event.what == BEGIN:
             project = Path(event.folder).name or "this project"
             if event.fresh:
-                session.shown, session.task = [], ""
+                session.shown, session.present, session.task = [], [], ""
             query, last, ended = (
                 session.task or f"{project}: conventions, preferences, lessons",
                 session.last,
@@ -328,7 +329,9 @@ class HookWork:
         if not query or not session.episode:
             return ""
         budget = {} if self.tokens is None else {"tokens": self.tokens}
-        asked = {"query": query, "top_k": self.most, "automatic": automatic, **budget}
+        # What the context holds cannot be left out: it would say nothing of what an item is worth.
+        present = {"present": session.present} if session.present else {}
+        asked = {"query": query, "top_k": self.most, "automatic": automatic, **present, **budget}
         answer = self._tell("nothing was recalled", "search", asked)
         if not answer:
             return ""
@@ -336,6 +339,7 @@ class HookWork:
             session.waiting, session.last = True, session.episode
         digests = {hashlib.sha256(line.encode()).hexdigest()[:16]: line for line in answer["lines"].values()}
         lines = [line for digest, line in digests.items() if digest not in session.shown]
+        session.present = [*dict.fromkeys((*session.present, *answer["lines"]))][-1000:]
         session.shown = [*session.shown, *(digest for digest in digests if digest not in session.shown)][-1000:]
         if not lines:
             return ""

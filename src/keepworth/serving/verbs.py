@@ -198,6 +198,11 @@ class Searching(Bounds):
     until: Time = ""
     as_of: Annotated[Time, Help("What was held true then (ISO 8601).", "TIME")] = ""
     half_life: float = 0.0
+    present: list[str] = Field(
+        [],
+        max_length=MOST,
+        description="Ids of items that the model's context holds already: chance leaves none of them out.",
+    )
     tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS, description="The budget of the answer's text.")] = TOKENS
     automatic: Annotated[
         bool, Field(description="Nobody asked: words that ask for nothing, and hits that hardly fit, give nothing.")

@@ -109,14 +109,15 @@ def _cost_lines(plans: Sequence[SplitFile]) -> Lines:
     deviation = math.sqrt(0.25 / (SHARE * (1.0 - SHARE)))
     turns = {effect: rows_needed(effect, deviation) for effect in (0.5, 0.2)}
     listed = "; ".join(
-        f"one worth {100 * effect:.0f} of 100 points is decided after some {many} turns where it fits, and costs some "
+        f"one worth {100 * effect:.0f} of 100 points is decided after some {many} such turns, and costs some "
         f"{100 * effect * SHARE:.0f} points a turn until then"
         for effect, many in turns.items()
     )
     yield NoteLine(
-        f"The cost: while it runs, the assistant sees these lines only where they fit what is asked, and in {SHARE:.0%} of those "
-        f"turns chance leaves one of them out. {listed[0].upper()}{listed[1:]}. It needs `keepworth serve` and turns with an "
-        "outcome. Git shows the files as changed: leave them out of commits until `restore`."
+        f"The cost: while it runs, the assistant sees these lines only where they fit what is asked, and in {SHARE:.0%} of the "
+        "turns where one fits that is not in the context yet chance leaves it out. "
+        f"{listed[0].upper()}{listed[1:]}. It needs `keepworth serve` and turns with an outcome. Git shows the files as changed: "
+        "leave them out of commits until `restore`."
     )
 
 

@@ -87,7 +87,7 @@ class CandidateSources:
         searched: Whether it is used even if the policy has a retriever.
         stage: The later stages of a search, for candidates (id, score) of a retriever; `staged` says that there are some.
         admits: Whether an item may be shown at all; `narrowly` says that only a few may.
-        always: The ids of items that are shown in any case, so that chance decides about none of them.
+        always: The ids of items that are shown in any case, or were shown before, so that chance decides about none of them.
     """
 
     search: Callable[[], SearchAnswer]

@@ -442,11 +442,13 @@ class SearchOptions(TypedDict, total=False):
 
 
 class ScopedOptions(SearchOptions, total=False):
-    """The options of a search of a memory: those of every search, and whose memory is searched."""
+    """The options of a search of a memory: those of every search, and whose memory is searched. `present`: ids of items that the
+    model's context holds already. To leave one out says nothing of what it is worth, so that chance leaves out none of them."""
 
     user_id: str
     agent_id: str
     session_id: str
+    present: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A run begins from what another has learned: its exported weights, with the adapter merged into them, are a model like others."""
+"""A run begins from what another has learned: exported weights, with the adapter merged into them, are a model."""
 
 from __future__ import annotations
 

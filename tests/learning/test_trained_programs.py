@@ -209,3 +209,28 @@ def test_the_command_line_takes_a_function_of_a_file_or_a_command(tmp_path: Path
         assert recipe.record(recipe.Config())["agent"] == name
     with pytest.raises(KeepworthError, match="--agent goes with tasks"):
         command_of_train(agent="python my_agent.py")
+
+
+def plans(row: dict[str, Any]) -> str:
+    """A planner and a worker, with prompts of their own."""
+    answers = []
+    for role in ("planner", "worker"):
+        client = openai.OpenAI(default_headers={"X-Keepworth-Role": role})
+        messages: list[Any] = [{"role": "user", "content": f"{role}: {row['prompt']}"}]
+        answers.append(client.chat.completions.create(model="any", messages=messages).choices[0].message.content)
+    return str(answers[-1])
+
+
+@pytest.mark.parametrize("roles", [["planner"], ["planner", "worker"]])
+def test_the_calls_of_some_roles_learn(tmp_path: Path, roles: list[str]) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 1}
+    run = train(rows(), agent=plans, reward=lambda answer, row: sum(map(ord, answer)) % 101, roles=roles, **how)
+    assert {call.role for episode in episodes(run) for call in episode.segments} == {"planner", "worker"}
+    (row,) = RunFolder.open(run.path).metrics()
+    assert row["trained_rows"] == 2 * 3 * len(roles)
+
+
+def test_a_role_that_nobody_has_is_refused(tmp_path: Path) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 1}
+    with pytest.raises(KeepworthError, match="The role 'critic' is trained, and no call"):
+        train(rows(), agent=plans, reward=score, roles=["critic"], **how)

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from keepworth.base.errors import require_known
 from keepworth.models.chat_format import TokenizerChat
+from keepworth.training.hooks import Hooks
 from keepworth.training.programs import AgentProgram, program_of
 from keepworth.training.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.training.settings import Count, Idle, Settings, is_supervised, require_effect
@@ -63,6 +64,11 @@ class Config(Settings):
         gt=0,
         allow_inf_nan=False,
         description="with a program as the agent: how long it may take, without what it waits for the model",
+    )
+    roles: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=[],
+        description="with a program as the agent: roles of calls that learn together, by their header X-Keepworth-Role; "
+        "policy, which calls without the header have, if empty",
     )
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
     weights: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
@@ -163,7 +169,7 @@ def require_given(config: Config, given: Given) -> None:
         keys = ("format", "system", "stop", "thinking") if given.program is None else ("system", "stop", "thinking")
         idle.append((keys, "with an agent of your own", "leave the agent out"))
     if given.program is None:
-        idle.append((("calls", "agent_seconds"), "without a program as the agent", "give one"))
+        idle.append((("calls", "agent_seconds", "roles"), "without a program as the agent", "give one"))
     elif given.environment is not None:
         raise ValueError("a program acts in a world of its own: leave the environment out, or give an agent for it")
     if not given.remembers:
@@ -267,6 +273,7 @@ def system(config: Config, given: Given) -> System:
         optional=frozenset(names),
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=length,
+        hooks=Hooks(roles=tuple(config.roles)),
         row_budget=config.max_tokens if config.thinking == "strip" else length,
         unit=given.tasks.cluster.__getitem__,
         ready=lambda model, progress: require_chat(config, given, recall, model, progress),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import Any
 
 PACKAGE = "agno"
 SLOT = "keepworth.adapters.agno"
 MODEL = "OpenAIChat"
+if find_spec(PACKAGE) is not None:  # it reports home unless it is told not to
+    os.environ["AGNO_TELEMETRY"] = "false"
 
 
 def talk_class() -> Any:
@@ -55,9 +59,7 @@ def talk_class() -> Any:
             self.scripted, self.user_id = Scripted(), user_id or None
             store = KeepworthLearningStore(memory, reward, top_k=top_k)
             learning = LearningMachine(custom_stores={"keepworth": store})
-            self.agent = Agent(
-                model=self.scripted, db=InMemoryDb(), learning=learning, post_hooks=[store], telemetry=False, **options
-            )
+            self.agent = Agent(model=self.scripted, db=InMemoryDb(), learning=learning, post_hooks=[store], **options)
 
         @property
         def prompts(self) -> list[str]:

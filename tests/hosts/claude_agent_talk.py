@@ -5,42 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from uuid import uuid4
 
 PACKAGE = "claude-agent-sdk"
 SLOT = "keepworth.adapters.claude_agent"
 MODEL = "ClaudeAgentOptions"
+OPEN: dict[str, Answers] = {}
+"""Who answers at the server of this process, by the first name in the path."""
 
 
 class Answers:
-    """Anthropic's interface, with answers of a test. `calls` are tools that Claude uses first, as (name, input)."""
+    """Anthropic's interface at `url`, with answers of a test. `calls` are tools that Claude uses first, as (name, input)."""
 
     def __init__(self) -> None:
         self.answer, self.prompts, self.calls = "Noted.", [], []
-        answers = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: Any) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                size = int(self.headers.get("content-length", 0))
-                stream = answers.stream(json.loads(self.rfile.read(size)))
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("content-length", str(len(stream)))
-                self.end_headers()
-                self.wfile.write(stream)
-
-            def do_HEAD(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        Thread(target=self.server.serve_forever, daemon=True).start()
+        name = uuid4().hex
+        OPEN[name] = self
+        self.url = f"http://127.0.0.1:{server().server_port}/{name}"
 
     def stream(self, asked: dict[str, Any]) -> bytes:
         self.prompts.append("\n".join(_texts(asked["messages"])))
@@ -74,11 +59,38 @@ class Answers:
         environment = {
             "HOME": home,
             "CLAUDE_CONFIG_DIR": home,
-            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{self.server.server_port}",
+            "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
         return ClaudeAgentOptions(cwd=home, setting_sources=[], env=environment, model="claude-sonnet-5-5", **options)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        size = int(self.headers.get("content-length", 0))
+        stream = OPEN[self.path.split("/")[1]].stream(json.loads(self.rfile.read(size)))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-length", str(len(stream)))
+        self.end_headers()
+        self.wfile.write(stream)
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+@cache
+def server() -> ThreadingHTTPServer:
+    """The one server of the process, which lives as long as it."""
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.daemon_threads = True
+    Thread(target=made.serve_forever, daemon=True).start()
+    return made
 
 
 def talk_class() -> Any:

@@ -66,7 +66,6 @@ class KnownModel:
         return f"{self.package}=={self.version}"
 
 
-DEFAULT_LANGUAGE_MODEL = "smollm2-135m-instruct"
 DEFAULT_ENCODER = "all-minilm-l6-v2"
 
 KNOWN = MappingProxyType(

@@ -24,10 +24,10 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
-from keepworth.base.errors import KeepworthError, require_known
+from keepworth.base.errors import require_known
 from keepworth.base.metrics import tokens
 from keepworth.records.episode import Session, Task
-from keepworth.worlds.data_sets.competing import competes, contains, rivals_of, tokenise_turns
+from keepworth.worlds.data_sets.competing import competes, contains
 from keepworth.worlds.data_sets.longmemeval_questions import EXTRACTIVE_TYPES, TYPES, LongMemEvalQuestion, questions
 from keepworth.worlds.data_sets.passages import name_of
 from keepworth.worlds.json_lines import mark_evidence
@@ -91,78 +91,8 @@ def longmemeval(
     return [_task(question, distractors, seed) for question in chosen]
 
 
-def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> list[Task]:
-    """Returns the tasks of one split over one haystack: the evidence of all its questions, and `distractors` more sessions,
-    or as many as there are, that are not evidence of any question.
-
-    Distractors come from earlier sides only: "test" takes sessions of "train" and "dev", "dev" of "train", and "train" takes
-    none, so that a system which learns on one side never meets a session of a later one. To a system without training, a session
-    of another side is a stranger's like any other. One trained on "train" may have memorised some, which helps it to ignore
-    them: tags["seen in training"] counts them, and distractors=0 leaves them out.
-
-    Sessions that compete with no question (`competing.competes`) come first, then those that compete with the fewest. The number
-    of competing sessions, evidence of other questions included, is tags["competing"], so that results can exclude such questions.
-    In a haystack of many people it is not certain that something was never said: abstention questions are left out.
-    Sessions may be dated after a question. Sessions of equal text are one, which keeps the date of the smallest question id.
-
-    tags: as `longmemeval`, and competing, "seen in training", later (sessions dated after the question), redated ("true" where an
-    evidence session stands on another day than in the question's own haystack).
-
-    Args:
-        split: "train", "dev" or "test".
-        distractors: The sessions that are added to the evidence, at most.
-        seed: It decides which of equally good distractors are taken, and the names of the sessions.
-    """
-    require_known("split", split, SPLITS)
-    if distractors < 0:
-        raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
-    chosen = [question for question in questions() if question.split == split and not question.abstention]
-    evidence_sessions: dict[tuple[str, ...], Session] = {}
-    for question in chosen:
-        for session in question.sessions:
-            evidence_sessions.setdefault(_content(session), mark_evidence(session))
-    earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
-    rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
-
-    def rank(session: Session) -> tuple[int, str]:
-        text = tokenise_turns(session)
-        return sum(competes_with(text) for competes_with in rivals.values()), draw_order(seed, "shared", session.id)
-
-    strangers = [
-        session for group in earlier.values() for session in group if _content(session) not in evidence_sessions
-    ]
-    drawn = sorted(strangers, key=rank)[:distractors]
-    trained_on = {session.id for session in earlier.get("train", ())}
-    from_training = sum(session.id in trained_on for session in drawn)
-    haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
-    said_in = [(session.id, tokenise_turns(session)) for session in haystack]
-    tasks = []
-    for question in chosen:
-        evidence = {evidence_sessions[_content(session)].id: session for session in question.sessions}
-        sessions = tuple(
-            replace(session, turns=evidence[session.id].turns) if session.id in evidence else session
-            for session in haystack
-        )
-        task = _task(question, 0, seed)
-        more = {
-            "distractors": str(len(haystack) - len(evidence)),
-            "competing": str(sum(rivals[question.id](text) for id, text in said_in if id not in evidence)),
-            "seen in training": str(from_training),
-            "later": str(sum(session.date > question.asked_at for session in haystack)),
-            "redated": _flag(
-                any(
-                    evidence_sessions[_content(session)].date[:10] != session.date[:10] for session in question.sessions
-                )
-            ),
-        }
-        source = f"longmemeval-oracle-shared+{len(drawn)}"
-        tasks.append(
-            replace(task, source=source, sessions=sessions, evidence=tuple(evidence), tags={**task.tags, **more})
-        )
-    return tasks
-
-
-def _content(session: Session) -> tuple[str, ...]:
+def content_of(session: Session) -> tuple[str, ...]:
+    """Returns the texts of a session's turns, by which sessions are compared."""
     return tuple(turn.text for turn in session.turns)
 
 
@@ -213,7 +143,7 @@ def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     for question in questions():
         if question.split == split:
             for session in question.sessions:
-                entries.setdefault(_content(session), (mark_evidence(session), question.tie))
+                entries.setdefault(content_of(session), (mark_evidence(session), question.tie))
     return tuple(sorted(entries.values(), key=lambda pair: pair[0].id))
 
 

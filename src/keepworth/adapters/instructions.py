@@ -49,7 +49,7 @@ CHANGED = ".keepworth-changed"
 """The same for a file that was changed while an experiment ran, where the copy takes its place all the same."""
 SHARE = 0.25
 """In this share of the turns in which a line fits chance leaves it out: one worth half of the range of rewards is decided after
-some 60 of them, one worth a fifth after some 300."""
+some 80 of them at the earliest, one worth a fifth after some 300."""
 FORMAT, VERSION = "keepworth experiment", 1
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _LOADS = re.compile(r"(?:^|\s)@(?:~?/|\.{1,2}/)?[\w.-]+(?:/[\w.-]+|\.\w+)")

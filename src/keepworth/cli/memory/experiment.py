@@ -98,7 +98,7 @@ def _check_hooks(without_hooks: bool) -> None:
 def _cost_lines(plans: Sequence[SplitFile]) -> Lines:
     """Says what the experiment does and costs."""
     from keepworth.adapters.instructions import SHARE
-    from keepworth.memory.choose.ledger import rows_needed
+    from keepworth.memory.choose.ledger import LEAST_EACH, rows_needed
 
     for one in plans:
         yield NoteLine(f"{one.name}: {len(one.moving)} lines move ({one.tokens:,} tokens), {len(one.staying)} stay:")
@@ -107,7 +107,7 @@ def _cost_lines(plans: Sequence[SplitFile]) -> Lines:
                 entry(f"  line {line.first:>4}  ", f"{reason}: {one_line(line.text):.80}", min(width(), 110))
             )
     deviation = math.sqrt(0.25 / (SHARE * (1.0 - SHARE)))
-    turns = {effect: rows_needed(effect, deviation) for effect in (0.5, 0.2)}
+    turns = {effect: max(rows_needed(effect, deviation), math.ceil(LEAST_EACH / SHARE)) for effect in (0.5, 0.2)}
     listed = "; ".join(
         f"one worth {100 * effect:.0f} of 100 points is decided after some {many} such turns, and costs some "
         f"{100 * effect * SHARE:.0f} points a turn until then"

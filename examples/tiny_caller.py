@@ -1,4 +1,4 @@
-"""Makes a language model of 80,000 weights that could use a tool, and mostly does not: something to train in a minute.
+"""Makes a language model of 100,000 weights that could use a tool, and mostly does not: something to train in a minute.
 
 It is a Llama with a tokenizer and a chat template of its own, made with transformers and taught for some seconds. Asked what a
 pear costs, it calls the tool `price` in one of three answers, and says that it does not know in the others. What the tool said it

@@ -1,6 +1,6 @@
 """How soon an experiment tells which lines of a CLAUDE.md help, through the hooks of a coding assistant.
 
-    python -m benchmarks.serving.instruction_lines [--runs 4] [--turns 600] [--json benchmarks/serving/instruction_lines.json]
+    python -m benchmarks.serving.instruction_lines [--runs 3] [--turns 500] [--json benchmarks/serving/instruction_lines.json]
 
 A file has eight lines. Three fit what is asked, each in a third of the turns: with the first the command of the turn ends well in
 85 % of the cases and without it in 35 %, with the second it is the other way round, and the third changes nothing (60 %). The
@@ -83,8 +83,8 @@ def run(number: int, turns: int, *, coins: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--turns", type=int, default=600)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=500)
     options = parser.parse_args()
     arms: dict[str, Any] = {}
     for name, coins in (("outcomes that depend on the lines", False), ("coins", True)):

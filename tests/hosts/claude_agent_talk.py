@@ -30,7 +30,8 @@ class Answers:
     def stream(self, asked: dict[str, Any]) -> bytes:
         self.prompts.append("\n".join(_texts(asked["messages"])))
         usage = {"input_tokens": 1, "output_tokens": 1}
-        message = {"id": "m", "type": "message", "role": "assistant", "model": asked["model"], "content": []}
+        name, model = f"msg_{len(self.prompts)}", asked["model"]
+        message = {"id": name, "type": "message", "role": "assistant", "model": model, "content": []}
         block: dict[str, Any] = {"type": "text", "text": ""}
         delta: dict[str, Any] = {"type": "text_delta", "text": self.answer}
         if self.calls:

@@ -9,7 +9,7 @@ options = ClaudeAgentOptions(hooks=keepworth.hooks, mcp_servers={"keepworth": ke
 async for message in query(prompt="Where do I live?", options=options):
     print(message)
 
-What the memory shows stands beside the user's prompt. A prompt is a turn, and a session is a conversation (`resume=` goes on with
+What the memory shows stands behind the user's prompt. A prompt is a turn, and a session is a conversation (`resume=` goes on with
 it). The server is for what Claude looks up or remembers by itself: leave it out, or allow its tools with
 `allowed_tools=["mcp__keepworth"]`. Needs the package `claude-agent-sdk`.
 """

@@ -21,6 +21,7 @@ from keepworth.adapters.instructions import running_at, split, start, why_it_sta
 from keepworth.base.errors import KeepworthError
 from keepworth.cli.main import app
 from keepworth.memory.item import Status
+from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
 
 TEXT = """\
@@ -207,6 +208,24 @@ def test_nothing_moves_unasked_or_where_nothing_would_show_it(run: Run, project:
     assert files_of(project) == {"CLAUDE.md": b"- Never push to main\n"}
 
 
+def test_the_notes_are_of_the_person_whose_notes_the_hooks_show(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = START.replace(" --without-hooks", "")
+    assert hook.install("claude-code", ["--user", "ana"], write=True)
+    code, _, err = run(f"{start} --user bo")
+    assert (code != 0, "The hooks here search the notes of ana" in err) == (True, True)
+    assert run(start)[0] == 0
+    with Memory("agent.mem", encoder="hashing") as memory:
+        assert {item.scope.user for item in memory.get_all()} == {"ana"}
+    run("experiment restore")
+    hook.install("claude-code", [], write=True)
+    monkeypatch.setenv("KEEPWORTH_USER", "cy")
+    assert run(start)[0] == 0
+    with Memory("agent.mem", encoder="hashing") as memory:
+        assert {item.scope.user for item in memory.get_all()} == {"cy"}
+
+
 def test_the_notes_of_another_memory_are_not_touched(run: Run) -> None:
     run(START)
     with Memory("other.mem", encoder="hashing") as other:
@@ -308,7 +327,7 @@ def test_hooks_show_the_lines_of_a_running_experiment_where_they_fit(project: Pa
     with MemoryProcess(project / "agent.mem") as process, Client(process.url, TOKEN) as client:
         variables = {"KEEPWORTH_URL": process.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(project / "hooks")}
 
-        def hook(event: str, **fields: Any) -> str:
+        def send(event: str, **fields: Any) -> str:
             body = {"session_id": "s1", "cwd": str(project), "hook_event_name": event, **fields}
             command = [sys.executable, "-m", "keepworth", "hook", "--seconds", "60"]
             done = subprocess.run(
@@ -321,19 +340,19 @@ def test_hooks_show_the_lines_of_a_running_experiment_where_they_fit(project: Pa
             answer = json.loads(done.stdout) if done.stdout else {}
             return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
 
-        assert hook("SessionStart", source="startup") == ""
+        assert send("SessionStart", source="startup") == ""
         experiment(START.removeprefix("experiment "))
-        told = hook("UserPromptSubmit", prompt="install packages with uv")
+        told = send("UserPromptSubmit", prompt="install packages with uv")
         assert "Use uv for packages" in told
         assert "smoke test" not in told, "what stayed in the file is not said twice"
         command = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_response": {"stdout": "1 passed"}}
-        hook("PostToolUse", **command)
-        hook("Stop")
+        send("PostToolUse", **command)
+        send("Stop")
         (item,) = (item for item in client.get_all() if item.text == "Use uv for packages")
         assert item.values.credited == 1
         experiment("restore")
-        assert hook("SessionStart", source="clear") == ""
-        assert hook("UserPromptSubmit", prompt="install packages with uv once more") == ""
+        assert send("SessionStart", source="clear") == ""
+        assert send("UserPromptSubmit", prompt="install packages with uv once more") == ""
     assert (project / "CLAUDE.md").read_text("utf-8") == TEXT
 
 

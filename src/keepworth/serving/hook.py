@@ -582,17 +582,19 @@ def _is_our_plugin(file: Path) -> bool:
     return file.is_file() and file.read_text("utf-8", "replace").startswith(mark)
 
 
-def installed(folders: Sequence[Path]) -> list[str]:
-    """Return the names of the hosts that run this program's hooks in one of these folders, such as a project's and the home."""
-    names = []
+def installed(folders: Sequence[Path]) -> list[tuple[str, str]]:
+    """Return the hosts that run this program's hooks in one of these folders, such as a project's and the home: the name of each,
+    and whose memory its hooks search, "" where they do not say."""
+    pairs = set[tuple[str, str]]()
     for name, host in HOSTS.items():
         for path in (folder / file for folder in folders for file in host.files):
             with contextlib.suppress(HookProblem):
-                settings = _read_settings(path)
-                if settings != _remove_ours(settings):
-                    names.append(name)
-                    break
-    return names
+                entries = [entry for listed in _read_settings(path).get("hooks", {}).values() for entry in listed]
+                hooks = [hook for entry in entries if isinstance(entry, dict) for hook in entry.get("hooks") or ()]
+                for words in (shlex.split(hook["command"]) for hook in hooks if _is_ours(hook)):
+                    user = words[words.index("--user") + 1] if "--user" in words[:-1] else ""
+                    pairs.add((name, user))
+    return sorted(pairs)
 
 
 def _read_settings(file: Path) -> dict[str, Any]:

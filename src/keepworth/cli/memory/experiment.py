@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,8 +60,7 @@ def start_experiment(
     that are about what must not leak or break, and pinned ones stay. A copy lies beside the file, and `restore` puts it back."""
     from keepworth.adapters.instructions import plan, start
 
-    bounds = {"user_id": user, "agent_id": agent}
-    _check_hooks(without_hooks)
+    bounds = {"user_id": user if without_hooks else _user_of_hooks(user), "agent_id": agent}
     with opened(file, encoder, make=True) as memory:
         plans = plan(memory, paths, **bounds)
         moving = sum(len(one.moving) for one in plans)
@@ -84,15 +84,23 @@ def start_experiment(
     )
 
 
-def _check_hooks(without_hooks: bool) -> None:
-    """Raises MemoryProblem where nothing would show the notes."""
-    from keepworth.serving.hook import installed
+def _user_of_hooks(user: str) -> str:
+    """Returns whose notes the hooks here show. Raises MemoryProblem where nothing would show notes, or not those of `user`."""
+    from keepworth.serving.hook import USER, installed
 
-    if not without_hooks and not installed([Path(), Path.home()]):
+    hosts = installed([Path(), Path.home()])
+    if not hosts:
         raise MemoryProblem(
             "No coding assistant runs the hooks here, so that nobody would show it the lines that move.",
             "Install them: keepworth hook --install claude-code --write; or say --without-hooks where the gateway shows notes.",
         )
+    users = sorted({name or os.environ.get(USER, "").strip() for _, name in hosts})
+    if user and users != [""] and user not in users:
+        raise MemoryProblem(
+            f"The hooks here search the notes of {', '.join(filter(None, users))}, and would not find those of {user}.",
+            f"Say --user {shlex.quote(next(filter(None, users)))}, or install the hooks for {user}.",
+        )
+    return users[0] if not user and len(users) == 1 and users[0] else user
 
 
 def _cost_lines(plans: Sequence[SplitFile]) -> Lines:

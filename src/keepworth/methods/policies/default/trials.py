@@ -10,6 +10,7 @@ import numpy as np
 from keepworth.methods.policies.default.constants import (
     BLIND,
     BOUND,
+    EXPLORE,
     NEGLIGIBLE,
     OFTEN,
     SAME,
@@ -52,6 +53,7 @@ class TrialChances(Estimates):
         first, ahead = slice(lead, lead + 1), doubted - doubted[lead]
         # Nothing can be better than the first by more than the distance from its expected reward to 1.
         room = max(0.0, 1.0 - near.expected - float(means[lead]))
+        wide = EXPLORE + (1.0 - EXPLORE) * room
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
         # even if rewards say nothing about items.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0
@@ -61,7 +63,7 @@ class TrialChances(Estimates):
         for weights, gain, judged in opinions:
             chance = (judged.gain + judged.base).clip(0.02, 0.98)
             variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
-            doubt = np.minimum(np.sqrt(variance + variance[..., first]), max(room, 1e-9))
+            doubt = np.minimum(wide * np.sqrt(variance + variance[..., first]), max(room, 1e-9))
             # Nor can an item lose more than the expected reward of the first.
             z = (gain - gain[..., first] + np.maximum(ahead, -chance[..., first])) / doubt
             # The logistic function of 1.702 z, which is the normal distribution's within 0.01.

@@ -9,7 +9,9 @@ better note stands first: with one wording of the question and with twelve, with
 and without signals. The events go through the code of `keepworth hook` to a real server; only the process for each is left out.
 
 Then a user who says what the outcome was, in wordings that the rules were not written from (`wordings.json` of the tests):
-thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite.
+thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite. The same
+user also talks to a model through the gateway, where each turn is a conversation of two calls. And coins: tools fail or succeed by
+chance, whatever is shown, and counted is in how many turns the search's own first note did not come first.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from benchmarks.memory.engine import machine
@@ -29,6 +32,7 @@ from benchmarks.record import arguments, save
 from keepworth.base import statistics
 from keepworth.serving import hook
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.upstream import Upstream
 
 WORSE, BETTER = "build the docs with: make html docs build", "for the documentation run: mkdocs build --strict"
 TURNS, LAST = 150, 50
@@ -129,7 +133,13 @@ def words(wordings: dict[str, Any], draw: random.Random, right: bool) -> str:
 
 
 def run(
-    host: str, number: int, questions: int, react: Callable[[Session, random.Random, bool], str], signals: bool
+    host: str,
+    number: int,
+    questions: int,
+    react: Callable[[Session, random.Random, bool], str],
+    signals: bool,
+    *,
+    last: int = LAST,
 ) -> float:
     """Return the share of the last turns in which the better note stands first."""
     draw, first = random.Random(number), []
@@ -138,8 +148,7 @@ def run(
         for text in (WORSE, BETTER):
             session.memory.post("items", {"content": text, "user_id": "ana"})
         for _ in range(TURNS):
-            question = "how do I build the docs" + (f" of module {draw.randrange(questions)}" if questions > 1 else "")
-            lines = session.send("prompt", prompt=question).splitlines()
+            lines = session.send("prompt", prompt=ask(draw, questions)).splitlines()
             better = len(lines) > 1 and BETTER in lines[1]
             first.append(better)
             message = react(session, draw, draw.random() < RIGHT[better])
@@ -148,7 +157,54 @@ def run(
                 session.send("prompt", prompt=message)
                 session.send("ends")
         session.memory.close()
-    return float(np.mean(first[-LAST:]))
+    return float(np.mean(first[-last:]))
+
+
+class GatewayUser:
+    """Talks to a model through a gateway, which sees the notes in the prompt and says which came first."""
+
+    def __init__(self) -> None:
+        self.better, self.calls = False, 0
+        transport = httpx.MockTransport(self.answer)
+        self.upstream = Upstream("http://127.0.0.1", transport=transport, name="scripted")
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        prompt = json.loads(request.content)["messages"][-1]["content"]
+        self.better = BETTER in prompt and (WORSE not in prompt or prompt.index(BETTER) < prompt.index(WORSE))
+        self.calls += 1
+        message = {"role": "assistant", "content": f"Done, as number {self.calls}."}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        body = {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]}
+        stream = httpx.ByteStream(json.dumps(body).encode())
+        return httpx.Response(200, headers={"Content-Type": "application/json"}, stream=stream)
+
+    def run(self, number: int, questions: int, wordings: dict[str, Any]) -> float:
+        """Return the share of the last turns in which the better note stands first."""
+        draw, first = random.Random(number), []
+        with tempfile.TemporaryDirectory() as folder:
+            server = MemoryServer(Path(folder) / "agent.mem", encoder="hashing", seed=number, upstream=self.upstream).start()
+            headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
+            with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0) as http:
+                for text in (WORSE, BETTER):
+                    http.post("/v1/memory/items", json={"content": text, "user_id": "ana"}).raise_for_status()
+                for _ in range(TURNS):
+                    messages = [{"role": "user", "content": ask(draw, questions)}]
+                    answer = self.call(http, messages)
+                    first.append(self.better)
+                    said = words(wordings, draw, draw.random() < RIGHT[self.better])
+                    self.call(http, [*messages, answer, {"role": "user", "content": said}])
+            server.close()
+        return float(np.mean(first[-LAST:]))
+
+    def call(self, http: httpx.Client, messages: list[dict[str, str]]) -> dict[str, str]:
+        response = http.post("/v1/chat/completions", json={"model": "m", "messages": messages}).raise_for_status()
+        answer: dict[str, str] = response.json()["choices"][0]["message"]
+        return answer
+
+
+def ask(draw: random.Random, questions: int) -> str:
+    """Return the question of a turn, in one of so many wordings."""
+    return "how do I build the docs" + (f" of module {draw.randrange(questions)}" if questions > 1 else "")
 
 
 def summarise(shares: list[float]) -> dict[str, Any]:
@@ -181,6 +237,15 @@ def main() -> None:
             shares = [run(host, number, questions, react, signals) for number in range(options.runs)]
             record[f"{name}; {questions} wordings"] = summarise(shares)
             print(f"{name:36} {questions:2} wordings  {record[f'{name}; {questions} wordings']}", flush=True)
+    for questions in (1, 12):
+        shares = [GatewayUser().run(number, questions, wordings) for number in range(options.runs)]
+        record[f"gateway: words, a fifth wrong; {questions} wordings"] = summarise(shares)
+        coins = [
+            run("claude-code", number, questions, lambda s, d, r: tools(s, d, d.random() < 0.5, "both"), True, last=TURNS)
+            for number in range(options.runs)
+        ]
+        record[f"claude-code: coins, share of all turns; {questions} wordings"] = summarise(coins)
+        print({name: row for name, row in record.items() if name.startswith(("gateway", "claude-code: coins"))})
     save(options.json, {"command": "python -m benchmarks.serving.hook_signals", "machine": machine(), "arms": record})
 
 

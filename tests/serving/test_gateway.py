@@ -714,3 +714,16 @@ def test_what_is_core_is_in_the_prompt_of_the_first_turn_that_asks(gate: Gate) -
     assert gate.script.sent[1].messages == sent, "it stands in the prompt already"
     gate.ask(user("Which colour has the sky?"), user="bob")
     assert gate.script.sent[2].messages == [user("Which colour has the sky?")]
+
+
+def test_what_the_prompt_holds_already_is_not_left_out_by_chance(gate: Gate) -> None:
+    """To leave it out of the search would change nothing for the model, and count as a turn without it."""
+    note = gate.memory.add("The deploy port is 8080.", user_id="ana", metadata={"tested": 0.5}).id
+    messages = [user("What is the deploy port?")]
+    for turn in range(20):
+        answer = gate.ask(*messages, user="ana")
+        until(lambda: finished(gate.server))
+        receipt = gate.memory.receipt(answer.headers[EPISODE])
+        gate.memory.reward(receipt["decision"], float(turn % 2))
+        messages += [says(f"It is 8080, as I said {turn} times."), user(f"And which deploy port is it at {turn}?")]
+    assert gate.memory.worth(note, "What is the deploy port?").tested <= 1

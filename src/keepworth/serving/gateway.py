@@ -338,7 +338,8 @@ class Gateway:
             if int(index) in before:
                 before[int(index)] = replace(before[int(index)], lines=lines)
         live, recalled, after = None, Hits(), ""
-        room = MemoryRoom(query, {id: line for block in before.values() for id, line in block.lines.items()})
+        present = {id: line for block in before.values() for id, line in block.lines.items()}
+        room = MemoryRoom(query, present)
         if newest not in before and not is_answered(rest):
             _require_room(store)
             live = open.memory.episode(
@@ -353,7 +354,8 @@ class Gateway:
             if asks(query):
                 with store.database.reading():
                     # A session names a conversation, and all conversations of the person are searched.
-                    options = {"floor": floor, "fits": room, "session_id": ALL, **narrower}
+                    # What the prompt holds already cannot be left out by chance.
+                    options = {"floor": floor, "fits": room, "session_id": ALL, "present": list(present), **narrower}
                     recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}

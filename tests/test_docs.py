@@ -47,7 +47,7 @@ LINES = {
     r"|keepworth (demo|train|control|methods run|eval (run|stream|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
     r"|keepworth ((show|report) (my-run|demo demo-quick)|export|learn|eval (compare|board)|models fetch)\b"
-    r"|keepworth memory (import|export|erase|rollback|quarantine --release|token remove)\b",
+    r"|keepworth memory (import|export|erase|rollback|quarantine --release|token remove|experiment)\b",
     "needs another program": r"(claude|codex|gemini) mcp |vf-eval |npx |docker ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }

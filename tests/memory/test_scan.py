@@ -273,7 +273,7 @@ def test_our_own_format_is_looked_through_and_what_was_let_out_stays_out(tmp_pat
         assert check(memory.store) == []
 
 
-WHOLE = {"refuse": "the text holds what is not remembered here: password", "redact": "takes nothing out of it"}
+WHOLE = {"refuse": "the text holds what is not remembered here: password", "redact": "nothing is taken out of it"}
 
 
 @pytest.mark.parametrize("action", WHOLE)

@@ -47,7 +47,7 @@ def test_a_stage_leaves_out_hits_and_others_take_their_places(policy: str | None
 @pytest.mark.parametrize("policy", ["exprag", "kernel-mean-items"])
 def test_a_policy_that_retrieves_its_own_candidates_goes_through_the_stages(policy: str) -> None:
     with filled(policy=policy, stages=[without_drafts]) as memory:
-        texts = finds(memory, "red hat", top_k=6)
+        texts = finds(memory, "red hat", top_k=6, explore=False)
     assert texts[0] == "cat red hat is here"
     assert {text.split()[0] for text in texts} <= {*ANIMALS[2:]}
 

@@ -182,7 +182,9 @@ class GatewayUser:
         """Return the share of the last turns in which the better note stands first."""
         draw, first = random.Random(number), []
         with tempfile.TemporaryDirectory() as folder:
-            server = MemoryServer(Path(folder) / "agent.mem", encoder="hashing", seed=number, upstream=self.upstream).start()
+            server = MemoryServer(
+                Path(folder) / "agent.mem", encoder="hashing", seed=number, upstream=self.upstream
+            ).start()
             headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
             with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0) as http:
                 for text in (WORSE, BETTER):
@@ -221,7 +223,14 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=6)
     options = parser.parse_args()
-    record: dict[str, Any] = {}
+    command = f"python -m benchmarks.serving.hook_signals --runs {options.runs}"
+    result: dict[str, Any] = {"command": command, "machine": machine(), "arms": {}}
+
+    def note(name: str, shares: list[float]) -> None:
+        result["arms"][name] = summarise(shares)
+        print(f"{name:52} {result['arms'][name]}", flush=True)
+        save(options.json, result)
+
     wordings = json.loads(WORDINGS.read_text("utf-8"))
     arms: list[tuple[str, str, Callable[[Session, random.Random, bool], str], bool]] = [
         *((f"{host}: tools", host, lambda s, d, r: tools(s, d, r, "both"), True) for host in HOSTS),
@@ -235,18 +244,22 @@ def main() -> None:
     for name, host, react, signals in arms:
         for questions in (1, 12):
             shares = [run(host, number, questions, react, signals) for number in range(options.runs)]
-            record[f"{name}; {questions} wordings"] = summarise(shares)
-            print(f"{name:36} {questions:2} wordings  {record[f'{name}; {questions} wordings']}", flush=True)
+            note(f"{name}; {questions} wordings", shares)
     for questions in (1, 12):
         shares = [GatewayUser().run(number, questions, wordings) for number in range(options.runs)]
-        record[f"gateway: words, a fifth wrong; {questions} wordings"] = summarise(shares)
+        note(f"gateway: words, a fifth wrong; {questions} wordings", shares)
         coins = [
-            run("claude-code", number, questions, lambda s, d, r: tools(s, d, d.random() < 0.5, "both"), True, last=TURNS)
+            run(
+                "claude-code",
+                number,
+                questions,
+                lambda s, d, r: tools(s, d, d.random() < 0.5, "both"),
+                True,
+                last=TURNS,
+            )
             for number in range(options.runs)
         ]
-        record[f"claude-code: coins, share of all turns; {questions} wordings"] = summarise(coins)
-        print({name: row for name, row in record.items() if name.startswith(("gateway", "claude-code: coins"))})
-    save(options.json, {"command": "python -m benchmarks.serving.hook_signals", "machine": machine(), "arms": record})
+        note(f"claude-code: coins, share of all turns; {questions} wordings", coins)
 
 
 if __name__ == "__main__":

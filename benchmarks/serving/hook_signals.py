@@ -9,9 +9,9 @@ better note stands first: with one wording of the question and with twelve, with
 and without signals. The events go through the code of `keepworth hook` to a real server; only the process for each is left out.
 
 Then a user who says what the outcome was, in wordings that the rules were not written from (`wordings.json` of the tests):
-thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite. The same
-user also talks to a model through the gateway, where each turn is a conversation of two calls. And coins: tools fail or succeed by
-chance, whatever is shown, and counted is in how many turns the search's own first note did not come first.
+thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite. The
+same user also talks to a model through the gateway, where each turn is a conversation of two calls. And coins: tools fail or
+succeed by chance, whatever is shown, and counted is in how many of all turns the search's own first note did not come first.
 """
 
 from __future__ import annotations

@@ -189,7 +189,8 @@ class GatewayUser:
             with httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60.0) as http:
                 for text in (WORSE, BETTER):
                     http.post("/v1/memory/items", json={"content": text, "user_id": "ana"}).raise_for_status()
-                for _ in range(TURNS):
+                for turn in range(TURNS):
+                    http.headers["X-Keepworth-Session"] = f"conversation {turn}"
                     messages = [{"role": "user", "content": ask(draw, questions)}]
                     answer = self.call(http, messages)
                     first.append(self.better)

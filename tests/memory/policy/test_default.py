@@ -140,7 +140,7 @@ def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> Non
         assert re.fullmatch(r"worth 0\.\d\d of 1 on average, over about 3 uses near this question", why.learned)
 
 
-@pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.75)])
+@pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
 def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
     same = 0
     for seed in range(6):

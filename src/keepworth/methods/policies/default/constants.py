@@ -42,9 +42,6 @@ FADE = 2.0
 """Number of rewards near the question after which half of the relative score is gone, if rewards depend on items."""
 EXPLORE = 0.5
 """Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 as all rewards here fail."""
-LASTING = 0.25
-"""Share of the relative score that trials always take into account: items that rewards cannot tell apart keep the search's order.
-The rest fades in trials as if it were certain that rewards depend on items."""
 OFTEN, TRIES = 40.0, 0.4
 """A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
 of the times that it came back."""

@@ -15,7 +15,7 @@ from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
-from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LASTING, LEAST, NEGLIGIBLE, WITHHOLD
+from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LEAST, NEGLIGIBLE, WITHHOLD
 from keepworth.methods.policies.default.models import DONE, LEAD, SHOWN, WAYS
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
@@ -107,11 +107,8 @@ class CandidateJudge(TrialChances):
                 means[index] = measured.effect / self.span
         faded, better = searched, None
         if scores is not None:
-            expected = near.expected + means
-            faded = _fade(searched, times, weights.sure, expected)
-            # A trial asks which item is better if rewards depend on items, so that its scores fade as if this were certain.
-            doubted = np.minimum(_fade(searched, times, 1.0, expected), LASTING * searched)
-            better = self._trial_chances(near, opinions, doubted, means, times, lead=int((faded + means).argmax()))
+            faded = _fade(searched, times, weights.sure, near.expected + means)
+            better = self._trial_chances(near, opinions, faded, means, times)
         return Judgement(
             means,
             np.zeros(n),

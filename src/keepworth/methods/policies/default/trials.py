@@ -31,7 +31,7 @@ class TrialChances(Estimates):
     """Says how likely each candidate is better than the first one, and when trials have cost too much."""
 
     def _trial_chances(
-        self, near: _Near, opinions: Sequence[Opinion], doubted: Floats, means: Floats, times: Floats, *, lead: int
+        self, near: _Near, opinions: Sequence[Opinion], faded: Floats, means: Floats, times: Floats
     ) -> Floats:
         """Return the probability with which each candidate is put first in order to learn.
 
@@ -41,19 +41,19 @@ class TrialChances(Estimates):
         Args:
             near: The rewarded choices near the question.
             opinions: What the models say.
-            doubted: The relative scores of the search, as far as a trial takes them into account.
+            faded: The relative scores of the search.
             means: The gains, averaged over all estimates.
             times: Number of rewards of each candidate near the question.
-            lead: The candidate that would stand first.
         """
         better: Floats = np.zeros(len(means))
         returns = min(1.0, near.returns / 3.0)
         if len(means) < 2 or min(0.5, self._weigh().sure) * returns <= NEGLIGIBLE:
             return better
-        first, ahead = slice(lead, lead + 1), doubted - doubted[lead]
+        lead = int((faded + means).argmax())
+        first, ahead = slice(lead, lead + 1), faded - faded[lead]
         # Nothing can be better than the first by more than the distance from its expected reward to 1.
         room = max(0.0, 1.0 - near.expected - float(means[lead]))
-        wide = EXPLORE + (1.0 - EXPLORE) * room
+        wide = EXPLORE + (1.0 - EXPLORE) * room * room
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
         # even if rewards say nothing about items.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0

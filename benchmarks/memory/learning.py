@@ -143,7 +143,8 @@ def notes_table(draws: int) -> dict[str, Any]:
 
 
 def slate(seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[list[bool], set[str]]:
-    """Whether the good item stood first, and which useless ones were said to have moved up. good: its place in plain search."""
+    """Return whether the good item stood first, and which useless ones moved up by rewards of their own that are clear of chance;
+    others move up as those before them failed. good: its place in plain search."""
     generator = np.random.default_rng([2, seed])
     words = [f"word{int(number)}" for number in generator.permutation(1000)[:items]]
     texts = [f"how to reset the router with {' '.join(words[: index + 1])}" for index in range(items)]
@@ -156,7 +157,10 @@ def slate(seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[lis
         for _ in range(tasks):
             hits = memory.search(ROUTER, top_k=top_k)
             stood.append(hits[0].text == right)
-            moved |= {hit.id for hit in hits if hit.why.moved == "up" and hit.text != right}
+            up = [hit for hit in hits if hit.why.moved == "up" and hit.text != right]
+            moved |= {
+                hit.id for hit in up if (worth := hit.why.worth) and worth.clear and worth.with_it > worth.without
+            }
             memory.reward(hits.decision, float(stood[-1]))
     return stood, moved
 
@@ -168,7 +172,10 @@ def slates_table(draws: int) -> dict[str, Any]:
         "five notes, three shown: good one first in the last 100 of 500": interval(
             [float(np.mean(stood[-100:])) for stood, _ in five], (0, 1)
         ),
-        "five notes, three shown: useless notes said to have moved up": [sum(len(up) for _, up in five), 4 * draws],
+        "five notes, three shown: useless notes that moved up by clear rewards of their own": [
+            sum(len(up) for _, up in five),
+            4 * draws,
+        ],
         "ten shown: the one that matters first in rewards 46 to 50": interval([float(value) for value in ten], (0, 1)),
     }
 

@@ -94,7 +94,7 @@ def test_sessions_at_once_have_turns_of_their_own(memory: Memory) -> None:
 
 def test_hooks_stand_beside_others(memory: Memory) -> None:
     other = HookMatcher(hooks=[])
-    hooks = KeepworthHooks(memory).beside({"Stop": [other], "PreToolUse": [other]})
+    hooks = KeepworthHooks(memory).add_to({"Stop": [other], "PreToolUse": [other]})
     assert hooks["PreToolUse"] == [other]
     assert hooks["Stop"][0] is other
     assert len(hooks["Stop"]) == 2

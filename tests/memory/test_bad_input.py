@@ -356,7 +356,7 @@ def test_the_command_line_refuses_what_is_not_text(path: Path, tmp_path: Path):
     assert not path.exists()
     (tmp_path / "latin.jsonl").write_bytes(b'{"format": "keepworth memory"}\ncaf\xe9\n')
     result = run("import", tmp_path / "latin.jsonl")
-    assert isinstance(result.exception, errors.MemoryProblem)
+    assert isinstance(result.exception, errors.NotAMemoryFile)
     assert "latin.jsonl" in str(result.exception)
     assert "UTF-8" in str(result.exception)
 

@@ -75,7 +75,9 @@ class KeepworthMemoryTool(SyncTool):  # type: ignore[misc, valid-type]  # the pa
         turn = self.turns.begin(_words(messages), conversation=conversation)
         token = _TURN.set(turn)
         try:
-            loop = client.beta.messages.tool_runner(messages=_shown(messages, turn), tools=[self, *tools], **options)
+            loop = client.beta.messages.tool_runner(
+                messages=_put_recalled(messages, turn), tools=[self, *tools], **options
+            )
             last = loop.until_done()
         finally:
             _TURN.reset(token)
@@ -132,7 +134,9 @@ class AsyncKeepworthMemoryTool(AsyncTool):  # type: ignore[misc, valid-type]  # 
         turn = await asyncio.to_thread(self.turns.begin, _words(messages), conversation=conversation)
         token = _TURN.set(turn)
         try:
-            loop = client.beta.messages.tool_runner(messages=_shown(messages, turn), tools=[self, *tools], **options)
+            loop = client.beta.messages.tool_runner(
+                messages=_put_recalled(messages, turn), tools=[self, *tools], **options
+            )
             last = await loop.until_done()
         finally:
             _TURN.reset(token)
@@ -344,7 +348,7 @@ def _text(content: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _shown(messages: Sequence[Any], turn: HostTurn) -> list[Any]:
+def _put_recalled(messages: Sequence[Any], turn: HostTurn) -> list[Any]:
     """Return the messages with what the memory shows below the newest."""
     if not turn.text:
         return list(messages)

@@ -52,9 +52,9 @@ class KeepworthHooks:
     @property
     def hooks(self) -> Events:
         """The hooks for `ClaudeAgentOptions(hooks=...)`."""
-        return self.beside({})
+        return self.add_to({})
 
-    def beside(self, hooks: Mapping[str, list[Any]]) -> Events:
+    def add_to(self, hooks: Mapping[str, list[Any]]) -> Events:
         """Return the hooks together with others, for options that have some already."""
         events = {
             "UserPromptSubmit": self._begin,

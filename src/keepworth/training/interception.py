@@ -187,7 +187,7 @@ class RolloutCalls:
         assert task is not None
         self._drawing.add(task)
         try:
-            return await self._drawn(call, role)
+            return await self._draw(call, role)
         except (KeepworthError, ValueError) as error:
             self.answers -= call.n
             if isinstance(error, ContextOverflow):
@@ -200,7 +200,7 @@ class RolloutCalls:
         finally:
             self._drawing.discard(task)
 
-    async def _drawn(self, call: ModelCall, role: str) -> ModelAnswer:
+    async def _draw(self, call: ModelCall, role: str) -> ModelAnswer:
         prompt = self._conversations.prompt(call)
         read = len(prompt.ids)
         room = self._model.context_limit - read

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.formats.taking import SCOPES, FoundRecord, Record, canonical, digest_of, record_of
-from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Item
 
 MANIFEST = ".keepworth.json"
@@ -219,11 +219,12 @@ def _fields(text: str) -> Record:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, with the breaks of lines of any system as "\\n". Raises MemoryProblem."""
+    """Return the text of a file, with the breaks of lines of any system as "\\n". Raises NotAMemoryFile, or MemoryProblem
+    where the file cannot be read."""
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise MemoryProblem(
+        raise NotAMemoryFile(
             f"{path} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
         ) from error
     except OSError as error:

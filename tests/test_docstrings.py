@@ -19,6 +19,8 @@ ROOMS = (
 )
 """The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""
 MANY = 3
+DESCRIBING = {"verb", "tool", "command", "option", "argument"}
+"""What makes an interface of a function, and describes its parameters to those who use it."""
 FILLING = {"the", "a", "an", "of", "its", "this", "some"}
 ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*): (.*(?:\n {8,}.*|\n(?=\n {8,}))*)", re.M)
 
@@ -47,14 +49,26 @@ def entries_of(docstring: str) -> dict[str, str]:
     }
 
 
+def is_interface(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the docstring is the help of a command, a verb or a tool, whose annotations describe the parameters."""
+    arguments = (*node.args.args, *node.args.kwonlyargs)
+    parts = [*node.decorator_list, *(argument.annotation for argument in arguments if argument.annotation)]
+    calls = [call for place in parts for call in ast.walk(place) if isinstance(call, ast.Call)]
+    return any(isinstance(call.func, ast.Name) and call.func.id in DESCRIBING for call in calls)
+
+
 def functions(path: Path, tree: ast.AST, inside: str = "", of_class: bool = False) -> Iterator[Documented]:
-    """Every public function and method at the top of a file."""
+    """Every public function and method at the top of a file that others may import."""
+    if any(re.match("_[a-z]", name) for name in path.relative_to(SOURCE).parts):
+        return
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If | ast.Try):
             yield from functions(path, node, inside, of_class)
         elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from functions(path, node, f"{node.name}.", True)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if is_interface(node):
+                continue
             place = f"{path.relative_to(SOURCE).as_posix()}:{node.lineno} {inside}{node.name}"
             entries = entries_of(ast.get_docstring(node) or "")
             yield Documented(place, node.name, parameters_of(node, of_class), entries)

@@ -153,7 +153,7 @@ def run(
     was stopped.
     """
     if diagnose:
-        diagnose_runs(context, [benchmark, *(systems or [])], assign or [])
+        _diagnose_runs(context, [benchmark, *(systems or [])], assign or [])
         return
     from rich.progress import Progress
 
@@ -187,7 +187,7 @@ def run(
             folder,
             {**identity, "encoder": encoder, "judge": judge or "none"},
             reader=answering,
-            judge=judge_of(judge, reader, key_variable),
+            judge=_judge_of(judge, reader, key_variable),
             seeds=seeds,
             tokens=tokens,
             words=words,
@@ -207,7 +207,7 @@ def run(
         raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
 
 
-def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -> None:
+def _diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -> None:
     """Runs diagnostics on finished runs, each of which gives a table or the reason why it has none. `named` are names of runs and
     of diagnostics. Raises KeepworthError where an option or a setting has no effect, and where no diagnostic gives a table."""
     from inspect import signature
@@ -282,7 +282,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     )
 
 
-def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
+def _judge_of(model: str, url: str, key_variable: str) -> Judge | None:
     """Makes the judge. Raises KeepworthError where there is no endpoint."""
     if not model:
         return None

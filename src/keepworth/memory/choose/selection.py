@@ -84,7 +84,7 @@ class Coherent:
         conflicts, means = None, values.means.copy()
         if len(rows):
             contents = contents_in(pool, rows, query)
-            conflicts = contradictions(contents, pool.warns[rows], pool.actions)
+            conflicts = _contradictions(contents, pool.warns[rows], pool.actions)
             # The floor keeps out warnings of actions that work. Items that advise nothing stay, in the order of their values.
             low = (contents < 0) & (means <= self.floor)
             means[low] = self.floor + 1e-6 * np.exp(means[low] - self.floor)
@@ -107,7 +107,7 @@ def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
     return contents
 
 
-def contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
+def _contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
     """Returns (n, n) flags of contradiction: two items advise different actions, or one warns of what the other advises."""
     same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]

@@ -169,7 +169,7 @@ class Mixture:
             return thompson_slate(self.first, self.second, self.k, generator, self.floor, self.conflicts)
         if self.kind == "gumbel":
             return gumbel_top_k(self.first, self.k, generator)
-        return greedy(self.first, self.k, self.floor, self.conflicts)
+        return _greedy(self.first, self.k, self.floor, self.conflicts)
 
     def probability(self, slate: Sequence[int]) -> float:
         """Returns the probability of exactly `slate` in this order, over both parts of the mixture."""
@@ -185,11 +185,11 @@ class Mixture:
         elif self.kind == "gumbel":
             main = plackett_luce(self.first, slate) if len(slate) == size else 0.0
         else:
-            main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
+            main = 1.0 if tuple(slate) == _greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
         return self.explore * uniform + (1.0 - self.explore) * main
 
 
-def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:
+def _greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:
     """Returns the `k` largest scores above `floor` that do not conflict, best first; the earlier candidate wins a tie."""
     slate: list[int] = []
     for index in np.argsort(-scores, kind="stable"):

@@ -237,7 +237,7 @@ class Embedder:
         one batch."""
         return self._recent.encode(
             texts,
-            lambda fresh: [(range(len(fresh)), unit_rows(self.encoder.encode(fresh), len(fresh), self.identity))],
+            lambda fresh: [(range(len(fresh)), _unit_rows(self.encoder.encode(fresh), len(fresh), self.identity))],
             lambda: self.identity.dimension,
         )
 
@@ -275,7 +275,7 @@ TINY = 1e-15
 """Below this length the squares of a vector's numbers lose digits."""
 
 
-def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
+def _unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     """Return an encoder's output as float32 unit rows of shape (rows, dimension). A zero row stays zero and matches nothing.
     Raises InvalidVector."""
     try:

@@ -196,7 +196,7 @@ def rollback(
             raise UnknownEpisode(_unknown(store, "entry" if numbers else "rollback", listed or target))
         named = f"source {', '.join(sources[:3])}{' and others' if len(sources) > 3 else ''}"
         reason = target or (f"entry {listed}" if numbers else "") or (named if sources else f"since {since}")
-        return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
+        return _roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
     return store.change(scope, work)
 
@@ -206,7 +206,7 @@ def _unknown(store: Store, what: str, id: str) -> str:
     return f"no {what} {id!r:.80} in this scope of {path}: take what `.id` or `rollback` gave; nothing was undone"
 
 
-def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
+def _roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
     """Make the items what they would be had the entries in `cancel` never been written, and journal that."""
     connection = transaction.connection
     older = rollbacks_in(connection)

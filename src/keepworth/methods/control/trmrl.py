@@ -75,7 +75,7 @@ def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4,
     return TrMrl()
 
 
-def make_agent(world: str | MakeWorld, memory: str = "trmrl", *, trial: int = 2, **settings: Any) -> Trainer:
+def _make_agent(world: str | MakeWorld, memory: str = "trmrl", *, trial: int = 2, **settings: Any) -> Trainer:
     """A trainer over trials. trial: episodes in one."""
     return make_ppo(world, memory, trial=trial, **{"reward_input": True, **settings})
 
@@ -104,7 +104,7 @@ METHODS = [
         differs=(
             "Advantages pass from one episode of a trial to the next, as in RL2, and a task is a seed of the world."
         ),
-        make=make_agent,
+        make=_make_agent,
         extra="control",
     ),
 ]

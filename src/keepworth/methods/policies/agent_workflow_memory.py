@@ -49,7 +49,7 @@ def workflows(finished: Finished) -> list[Advice]:
     return [Advice(goal, text, do=tuple(dict.fromkeys(actions)), extra={"workflow": workflow})]
 
 
-def next_step(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+def _next_step(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows whole workflows. A workflow advises the action that it has for this observation, else the one at this step."""
     if not items:
         return Presented("")
@@ -68,7 +68,7 @@ def next_step(items: list[Item], query: Query, similarities: Sequence[float]) ->
 def agent_workflow_memory(*, k: int = 4) -> Policy:
     """Agent Workflow Memory: the `k` workflows of the most similar goals."""
     name, selector = "agent-workflow-memory", AllRetrieved(k)
-    return Policy(name, whole, ByGoal(k), Unvalued(), selector, next_step, workflows, (Capacity(),))
+    return Policy(name, whole, ByGoal(k), Unvalued(), selector, _next_step, workflows, (Capacity(),))
 
 
 METHOD = Method(

@@ -99,7 +99,7 @@ class Votes:
                 votes[row] += 1.0 if use.good or use.reward >= 0.5 else -1.0
 
 
-def remove_outvoted(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+def _remove_outvoted(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
     """Archives insights whose importance has fallen to 0."""
     if use is None or not isinstance(valuer, Votes):
         return
@@ -132,7 +132,7 @@ def expel(*, k: int = 4, words: int = 3, steps: bool = False) -> Policy:
         words: Least number of words that two successes must share to make an insight.
     """
     writer = SuccessesAndInsights(RawCases(failures=False, steps=steps), words)
-    return of_cases("expel", BothKinds(k), Votes(), HalfInsights(k), writer, remove_outvoted)
+    return of_cases("expel", BothKinds(k), Votes(), HalfInsights(k), writer, _remove_outvoted)
 
 
 METHOD = Method(

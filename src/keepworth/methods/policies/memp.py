@@ -84,7 +84,7 @@ class NoteOutcomes:
                 latest.append((use.query.vector, use.reward >= 0.5))
 
 
-def archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+def _archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
     """Archives the rows that a draft of this episode revises."""
     for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
         if "revises" in pool.items[new].metadata:
@@ -103,7 +103,7 @@ def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = 
     writer = cases if without else Adjusted(cases, alike)
     if without:
         return of_cases("memp", MostSimilar(k), Unvalued(), AllRetrieved(k), writer)
-    return of_cases("memp", WithNotes(MostSimilar(k)), NoteOutcomes(alike), NotesByValue(k), writer, archive_revised)
+    return of_cases("memp", WithNotes(MostSimilar(k)), NoteOutcomes(alike), NotesByValue(k), writer, _archive_revised)
 
 
 METHOD = Method(

@@ -58,11 +58,11 @@ class ProvenanceQ(MovingAverage):
     def learn(self, use: Use, pool: Pool) -> None:
         q = self.q.upto(len(pool))
         reward = 2.0 * use.reward - 1.0
-        for row, distance in ancestors(use.rows, pool, self.depth if self.decay else 0).items():
+        for row, distance in _ancestors(use.rows, pool, self.depth if self.decay else 0).items():
             q[row] += self.rate * self.decay**distance * (reward - q[row])
 
 
-def ancestors(rows: Sequence[int], pool: Pool, depth: int) -> dict[int, int]:
+def _ancestors(rows: Sequence[int], pool: Pool, depth: int) -> dict[int, int]:
     """Returns the rows and their ancestors up to `depth`, each with its shortest distance."""
     distances = dict.fromkeys(rows, 0)
     border = list(rows)

@@ -82,9 +82,9 @@ class Reranker:
     def slopes(
         self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
     ) -> tuple[Floats, Floats]:
-        """Returns the gradients by W_q and W_m, each of shape (d, d), of the sum that `by_logits` names."""
+        """Returns the gradients by W_q and W_m, each of shape (d, d), of the sum that `_by_logits` names."""
         new_query, new_items = self.moved(query, items)
-        by_score = by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
+        by_score = _by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
         return np.outer(new_items.T @ by_score, query), np.outer(new_query, items.T @ by_score)
 
     def learn(self, query: Floats, items: Floats, slate: Sequence[int], rewards: Sequence[float]) -> None:
@@ -106,7 +106,7 @@ class Reranker:
             self._slopes.clear()
 
 
-def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> Floats:
+def _by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> Floats:
     """Returns the gradient by the logits, shape (n,), of the sum over the slate of advantage * `log_plackett_luce`."""
     left, slope = np.array(logits, dtype=np.float64), np.zeros(len(logits))
     for index, advantage in zip(slate, advantages, strict=True):
@@ -190,7 +190,7 @@ def _vectors(query: Query, candidates: Candidates, pool: Pool) -> tuple[Floats, 
     return query.vector.astype(np.float64), pool.vectors[candidates.rows].astype(np.float64)
 
 
-def with_ids(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+def _with_ids(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows one line per item, which begins with its id, for a reply to cite."""
     lines = "\n".join(f"[{item.id}] {as_line(item.text)}" for item in items)
     return Presented(lines, combined_advice(items, query, similarities))
@@ -219,7 +219,7 @@ def rmm(
     """
     need("rmm", count={"pool": pool, "batch": batch}, positive={"temperature": temperature, "rate": rate})
     valuer = CitedReward(start, temperature=temperature, rate=rate, baseline=baseline, batch=batch)
-    return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), with_ids)
+    return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), _with_ids)
 
 
 METHOD = Method(

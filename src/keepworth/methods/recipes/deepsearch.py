@@ -127,7 +127,7 @@ def chosen_paths(leaves: list[Node]) -> list[Node]:
     return [*right, *sorted(wrong, key=surprise)[:1]]
 
 
-async def grow(task: Task, context: EpisodeContext, model: InProcessModel, config: Config) -> list[Episode]:
+async def _grow(task: Task, context: EpisodeContext, model: InProcessModel, config: Config) -> list[Episode]:
     """Grows the tree of a task, and returns the episodes of its chosen paths."""
     from keepworth.records.model import SamplingParams
     from keepworth.worlds.verifiers import verify
@@ -191,7 +191,7 @@ def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, confi
 
 
 def system(config: Config) -> System:
-    return replace(strings.system(config), hooks=Hooks(group_rollout=partial(grow, config=config)))
+    return replace(strings.system(config), hooks=Hooks(group_rollout=partial(_grow, config=config)))
 
 
 METHOD = recipe_method(

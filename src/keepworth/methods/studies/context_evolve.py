@@ -206,7 +206,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) -> Rows:
+def _tune_loops(rounds: int, kernels: int, first: int, searches: int, seed: int) -> Rows:
     """Returns the rows of the loop tuner: the least cycles of a kernel over the cycles of what an arm chose."""
     of_kernels, later = [], f" after {2 * rounds}"
     for number in range(first, first + kernels):
@@ -319,7 +319,7 @@ def run(
     if text not in ("loops", "facts"):
         raise KeepworthError(f"there is no text {text!r} to evolve.", "Choose loops or facts.")
     if text == "loops":
-        return tune_loops(rounds, kernels, first, searches, seed)
+        return _tune_loops(rounds, kernels, first, searches, seed)
     return choose_facts(rounds, seed)
 
 

@@ -125,11 +125,11 @@ def run(
         if name == "kitchens":
             seeds = [seed % 1000 for seed in range(first - 1, first + kitchens)]
             homes: Homes = list(zip(map(str, seeds), seeds, open_kitchens("the study cues", seeds), strict=True))
-            rows += measure_all(homes, steps, rollouts)
+            rows += _measure_all(homes, steps, rollouts)
         else:
             served = list(islice(find_customers(side), customers))
             homes = [(customer.name, at, customer) for at, customer in enumerate([served[-1], *served])]
-            rows += wrap_names(measure_all(homes, tool_steps, rollouts), "tools: ")
+            rows += wrap_names(_measure_all(homes, tool_steps, rollouts), "tools: ")
     return rows
 
 
@@ -137,7 +137,7 @@ Homes = list[tuple[str, int, Home]]
 """Worlds with the names of their clusters and their seeds. The first only provides the second one's foreign tasks."""
 
 
-def measure_all(homes: Homes, steps: int, rollouts: int) -> Rows:
+def _measure_all(homes: Homes, steps: int, rollouts: int) -> Rows:
     """Returns the rows of worlds of one kind."""
     foreign: list[MadeTask] = []
     arms = arms_of([measure(home, seed, steps, rollouts, foreign) for _, seed, home in homes][1:])

@@ -76,7 +76,7 @@ def draw_problem(cell: Cell, draw: random.Random) -> Puzzle:
     chain = [say(0, 0, -1)] + [say(draw.randint(1, 3), person, person - 1) for person in range(1, steps + 1)]
     value = 0
     for sentence in chain:
-        value = reckon(value, right_operation(sentence), sentence.number)
+        value = _reckon(value, right_operation(sentence), sentence.number)
     sentences = list(chain)
     for stranger in range(distractors):
         kind = draw.randrange(len(KINDS))
@@ -90,7 +90,7 @@ def right_operation(sentence: Sentence) -> int:
     return (0, 0, 1, 2)[sentence.phrase // HARDEST[2]]
 
 
-def reckon(value: int, operation: int, number: int) -> int:
+def _reckon(value: int, operation: int, number: int) -> int:
     """Returns the value after one operation."""
     return (value + number, value - number, value * number, value)[operation]
 
@@ -116,7 +116,7 @@ class Solver:
             operation = scores.index(highest) if greedy else self.draw.choices(range(4), shares)[0]
             if OPERATIONS[operation] != "skip":
                 at_hand = sentence.about
-            value = reckon(value, operation, sentence.number)
+            value = _reckon(value, operation, sentence.number)
             choices.append((row, shared, operation, shares))
         return value == problem.answer, choices
 

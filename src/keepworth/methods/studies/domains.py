@@ -59,7 +59,7 @@ def diagnose(
         raise KeepworthError(
             f"the runs began from several models: {', '.join(sorted(bases))}.", "Name runs that began from one model."
         )
-    domains = domains_of(runs, questions, seed)
+    domains = _domains_of(runs, questions, seed)
     shares: dict[tuple[str, str], list[float]] = {}
     for who in (None, *runs):
         model = runs[0].before() if who is None else who.weights()
@@ -83,7 +83,7 @@ def diagnose(
     return rows
 
 
-def domains_of(runs: Sequence[FinishedRun], questions: int, seed: int) -> dict[str, Domain]:
+def _domains_of(runs: Sequence[FinishedRun], questions: int, seed: int) -> dict[str, Domain]:
     """Returns the domains of the runs, split by tier where there are several, under the name of the first run that has them."""
     from keepworth.evaluation.finished_runs import clusters_of, questions_by_tier
 

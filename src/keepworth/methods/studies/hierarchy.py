@@ -134,12 +134,12 @@ def run(
     edges = [float(names == leaf.path[:1]) for names, leaf in zip(answers, tested, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
-        right = {way: score_answers(reader, tested, level, path) for path, way in WAYS.items()}
+        right = {way: _score_answers(reader, tested, level, path) for path, way in WAYS.items()}
         paths = say(reader, [leaf.question(level, True) for leaf in tested])
         whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(paths, tested, strict=True)]
-        rows += wrap_names(compare_ways(right, whole, clusters), f"{name}: ")
+        rows += wrap_names(_compare_ways(right, whole, clusters), f"{name}: ")
     for (path, arm), level in product(WAYS.items(), (0, len(LEVELS) - 1)):
-        by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": score_answers(reader, strangers, level, path)}
+        by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": _score_answers(reader, strangers, level, path)}
         rows += rows_of(by_chance, [leaf.path[0] for leaf in strangers])
     if not rewarded:
         return rows
@@ -149,9 +149,9 @@ def run(
         learner.load(deepcopy(before))
         practise(reader, learner, practice, arm, rewarded, seed)
         for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items()):
-            after.setdefault(f"{name}: {way}", {})[arm] = score_answers(reader, tested, level, path)
+            after.setdefault(f"{name}: {way}", {})[arm] = _score_answers(reader, tested, level, path)
         rows += rows_of({f"{name}, {arm}": of[arm] for name, of in after.items()}, clusters)
-        shares = [float(np.mean([score_answers(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
+        shares = [float(np.mean([_score_answers(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
         rows += rows_of({f"realm of practised families, {arm}": shares}, [leaf.path[0] for leaf in practice])
     for name, arms in after.items():
         rows += wrap_names(differences(arms, product(TEACHERS[:1], TEACHERS[1:]), clusters), f"{name}, ")
@@ -163,13 +163,13 @@ TEACHERS = ("rewarded", "imitated", "rewards of other answers")
 """How questions of practised families are trained; the last is the control."""
 
 
-def compare_ways(right: Mapping[str, list[float]], whole: list[float], clusters: Sequence[str]) -> Rows:
+def _compare_ways(right: Mapping[str, list[float]], whole: list[float], clusters: Sequence[str]) -> Rows:
     """Returns the rows of right answers in both ways, of paths that are right as a whole, and of the difference of the ways."""
     gap = differences(right, [("path named", "straight away")], clusters)
     return rows_of({**right, "whole path right": whole}, clusters) + gap
 
 
-def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
+def _score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
     """Returns whether the last name of each leaf's answer is right."""
     answers = say(reader, [leaf.question(level, path) for leaf in leaves])
     return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]
@@ -253,7 +253,7 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
             right[way] = [float(np.mean([names[-1] == path[-1] for names in of])) for of, path in pairs]
             whole = [float(np.mean([names == path for names in of])) for of, path in pairs]
         edges = "1 edge" if length == 1 else f"{length} edges"
-        rows += wrap_names(compare_ways(right, whole, clusters_of(run, sets)), f"{edges}: ")
+        rows += wrap_names(_compare_ways(right, whole, clusters_of(run, sets)), f"{edges}: ")
     return rows
 
 

@@ -179,7 +179,7 @@ class GoalSearch:
         return self.way.pop(0)
 
 
-def navigate(
+def _navigate(
     scene: RoomScene, goals: list[Goal], arm: str, remembers: bool, seed: int, budget: int
 ) -> dict[str, float]:
     """Returns an arm's results for the goals of a scene; a failure counts as the whole budget."""
@@ -230,7 +230,7 @@ def run(*, scenes: int = 24, first: int = 0, dial: str = "0,0.1,0.2,0.3", budget
         numbers: dict[str, float] = {"oracle, steps": float(np.mean([goal.shortest for goal in goals]))}
         for state, names in (("forgotten", ARMS), ("kept", KEPT)):
             for arm in names:
-                of_arm = navigate(scene, goals, arm, state == "kept", seed, budget)
+                of_arm = _navigate(scene, goals, arm, state == "kept", seed, budget)
                 numbers |= {f"{arm}, {state}: {name}": number for name, number in of_arm.items()}
         for scene.noise in map(float, dial.split(",")):
             numbers |= track(scene, draw_goals(scene, np.random.default_rng([74, seed]), GOALS[-1]), seed)

@@ -116,7 +116,7 @@ class Market:
     demo: Floats
 
 
-def train_mixture(
+def _train_mixture(
     market: Market, draw: np.random.Generator, alpha: float, permuted: bool, epochs: int, rate: float
 ) -> Floats:
     """Returns W of the hyper-agent, [agents, context]. permuted: the memory gives the values of other steps."""
@@ -212,7 +212,7 @@ def compare(
     def mixed(alpha: float, permuted: bool = False) -> Floats:
         mixtures = []
         for rate in RATES["hourly" if regimes is None else "made"]:
-            weights = train_mixture(market, np.random.default_rng([92, seed]), alpha, permuted, epochs, rate)
+            weights = _train_mixture(market, np.random.default_rng([92, seed]), alpha, permuted, epochs, rate)
             mixtures.append(np.einsum("nhak,nk->nha", subs, softmax(context @ weights.T)))
         best = max(mixtures, key=lambda mixture: trade(mixture[choose], pays[choose])) if mixtures[1:] else mixtures[0]
         return profits(best[later], pays[later])

@@ -86,7 +86,7 @@ def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
     ]
 
 
-def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
+def _dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
     """Redates distractors to ages of other questions' evidence, so that age alone does not reveal the evidence."""
     question_time, sessions = datetime.fromisoformat(task.asked_at), []
     for session in task.sessions:
@@ -111,7 +111,7 @@ def prepared(task: Task, cluster: str) -> DateQuestion | None:
     return DateQuestion(task, cluster, entries, said_at, lexical, window, gold, hull)
 
 
-def of_longmemeval(
+def _of_longmemeval(
     split: str, seed: int, *, undated: bool = False, distractors: int = DISTRACTORS
 ) -> list[DateQuestion]:
     """Returns the date questions of LongMemEval. undated: with other questions about time, for training."""
@@ -121,7 +121,7 @@ def of_longmemeval(
     for task in longmemeval(split, distractors=distractors, abstention=False):
         dated = window_of(task.input, task.asked_at) is not None
         if dated or (undated and task.tags["type"] == "temporal-reasoning"):
-            made.append(prepared(dated_anew(task, ages, seed), ties[task.key]))
+            made.append(prepared(_dated_anew(task, ages, seed), ties[task.key]))
     return [question for question in made if question is not None]
 
 
@@ -166,7 +166,7 @@ def cosines(question: DateQuestion, pool: Sequence[int], encoder: Any) -> Any:
     return vectors[1:] @ vectors[0]
 
 
-def features_of(question: DateQuestion, pool: Sequence[int], near: Any) -> Any:
+def _features_of(question: DateQuestion, pool: Sequence[int], near: Any) -> Any:
     chosen = [
         CandidateEvidence(
             question.entries[index].text,
@@ -193,12 +193,12 @@ def run(
         seed: Seed of dates and training.
     """
     made = None if encoder == "none" else part("encoder")(encoder)
-    train = of_longmemeval("train", seed, undated=True, distractors=distractors)[: limit or None]
-    tests = of_longmemeval("test", seed, distractors=distractors)[: limit or None]
+    train = _of_longmemeval("train", seed, undated=True, distractors=distractors)[: limit or None]
+    tests = _of_longmemeval("test", seed, distractors=distractors)[: limit or None]
 
     def pooled(question: DateQuestion) -> tuple[list[int], Any]:
         pool = by_words(question, question.window)[:POOL]
-        return pool, features_of(question, pool, cosines(question, pool, made))
+        return pool, _features_of(question, pool, cosines(question, pool, made))
 
     taught = [training(question, *pooled(question)) for question in train]
     policies = {

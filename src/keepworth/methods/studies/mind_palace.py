@@ -84,7 +84,7 @@ class Palace:
         return np.array(row)
 
 
-def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Floats], limit: int) -> list[Palace]:
+def _open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Floats], limit: int) -> list[Palace]:
     """Returns the questions of a split with marked evidence, among other conversations."""
     palaces = []
     for task in longmemeval(split, distractors=distractors, abstention=False)[: limit or None]:
@@ -189,7 +189,7 @@ def run(
         cache.update(zip(new, np.asarray(made.encode(new), dtype=np.float64) if new else (), strict=True))
         return np.stack([cache[text] for text in texts])
 
-    train, test = (open_palaces(split, distractors, encode, limit) for split in ("train", "test"))
+    train, test = (_open_palaces(split, distractors, encode, limit) for split in ("train", "test"))
     clusters = [palace.cluster for palace in test]
     draw = np.random.default_rng(seed)
     estimates = {"value of information": learn(train, draw), "rises permuted": learn(train, draw, permuted=True)}

@@ -52,11 +52,11 @@ def diagnose(
     rows: Rows = []
     for run in runs:
         before = f"{run.name}: " if len(runs) > 1 else ""
-        rows += wrap_names(choose_answers(run, samples, questions, right, seed), before)
+        rows += wrap_names(_choose_answers(run, samples, questions, right, seed), before)
     return rows
 
 
-def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
+def _choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
     """Returns the rows of one run. Raises KeepworthError where its answers have no steps."""
     from keepworth.evaluation.finished_runs import clusters_of, episodes_of
 

@@ -33,7 +33,7 @@ def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[Memo
     return [*others[:before], *marked, *others[before:]]
 
 
-def put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[MemoryEntry]:
+def _put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[MemoryEntry]:
     """Returns entries of a task in the order of its haystack, in which a search shows them."""
     from keepworth.worlds.entries import entries
 
@@ -108,7 +108,7 @@ def run(
             ]
             for depth in places
         },
-        TIMELY: [[entry.text for entry in put_in_order(among[task.key], task, words)] for task in chosen],
+        TIMELY: [[entry.text for entry in _put_in_order(among[task.key], task, words)] for task in chosen],
         "external": [[hit.text for hit in search(task).shown] for task in chosen],
         "evidence alone": [gold[task.key] for task in chosen],
         "evidence of another question": [gold[stranger[task.key].key] for task in chosen],

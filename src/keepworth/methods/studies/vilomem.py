@@ -166,7 +166,7 @@ def play(
     return done
 
 
-def open_tasks(seed: int, length: int, read: Read | None) -> tuple[list[Seen], dict[tuple[str, str], str]]:
+def _open_tasks(seed: int, length: int, read: Read | None) -> tuple[list[Seen], dict[tuple[str, str], str]]:
     """Returns a stream, and the agent's own actions. read: None leaves out letters at random."""
     draw = np.random.default_rng([70, seed])
     kinds = [str(draw.choice(group)) for group in LOOK_ALIKES]
@@ -220,7 +220,7 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
     }
     measured = []
     for seed in range(first, first + seeds):
-        tasks, leaning = open_tasks(seed, length, read)
+        tasks, leaning = _open_tasks(seed, length, read)
         done = {name: play(tasks, leaning, memory, seed, False) for name, memory in memories.items()}
         done["answers of other tasks"] = play(tasks, leaning, Memory(), seed, True)
         done["table of words and conditions"] = tabulate(tasks)

@@ -14,7 +14,8 @@ import pytest
 from tests.sources import SOURCE, files, nodes
 
 ROOMS = (
-    *("adapters", "base", "charts", "control", "encoders", "evaluation", "models", "records", "training", "worlds"),
+    *("adapters", "base", "charts", "cli", "control", "encoders", "evaluation", "models", "records", "serving"),
+    *("training", "worlds"),
     *("methods/benchmarks", "methods/objectives", "methods/worlds"),
 )
 """The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""

@@ -68,13 +68,25 @@ class App(typer.Typer):
     def command(  # type: ignore[override]
         self, name: str | None = None, *, examples: str = "", cls: type[Command] = Command, **options: Any
     ) -> Callable[[Any], Any]:
-        """Adds a command. `examples` are command lines, one a line, for the end of its help."""
+        """Adds a command.
+
+        Args:
+            name: Its name; None for that of the function, with dashes.
+            examples: Command lines, one a line, that stand at the end of its help.
+            cls: The class of the command, which decides how its help is printed.
+            **options: Those of `typer.Typer.command`.
+        """
         return super().command(name, cls=cls, epilog=textwrap.dedent(examples).strip() or None, **options)
 
 
 def option(spelling: str, help: str, **settings: Any) -> Any:
-    """Makes an option of a command, for `Annotated`. `spelling` is as help shows it, such as "--top-k -k N", "" for the name of
-    the parameter; `settings` are those of `typer.Option`."""
+    """Makes an option of a command, for `Annotated`.
+
+    Args:
+        spelling: The option as help shows it, such as "--top-k -k N"; "" for the name of the parameter.
+        help: The sentence about it in the command's help.
+        **settings: Those of `typer.Option`.
+    """
     words = spelling.split(" ")
     names = [word for word in words if word.startswith("-")]
     metavar = " ".join(word for word in words if not word.startswith("-")) or None
@@ -82,13 +94,30 @@ def option(spelling: str, help: str, **settings: Any) -> Any:
 
 
 def argument(metavar: str, help: str, **settings: Any) -> Any:
-    """Makes an argument of a command, for `Annotated`. `metavar` is as help shows it; "" for the name of the parameter."""
+    """Makes an argument of a command, for `Annotated`.
+
+    Args:
+        metavar: The argument as help shows it; "" for the name of the parameter.
+        help: The sentence about it in the command's help.
+        **settings: Those of `typer.Argument`.
+    """
     return typer.Argument(metavar=metavar or None, help=help, **settings)
 
 
 def bound(context: typer.Context, parameter: typer.CallbackParam, name: str) -> str:
-    """Return the name that an option gives of a person, an agent, a session or a tenant, or what stands for all where it is left
-    out. Raises BadParameter for an empty one."""
+    """Checks the name that an option gives of a person, an agent, a session or a tenant.
+
+    Args:
+        context: The call of the command, which knows where a value comes from.
+        parameter: The option that is read.
+        name: What was typed, or the default.
+
+    Returns:
+        The name, or `ALL` where the option was left out.
+
+    Raises:
+        BadParameter: If the name is empty.
+    """
     from keepworth.memory.item import ALL
 
     source = context.get_parameter_source(parameter.name or "")

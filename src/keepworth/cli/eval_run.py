@@ -249,7 +249,14 @@ def _diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) 
 
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
-    """Makes the reader. Raises KeepworthError where an option does not fit."""
+    """Makes the reader. Raises KeepworthError where an option does not fit.
+
+    Args:
+        name: The value of --reader: a model, an endpoint's URL, "run:NAME" for a trained reader, or "none".
+        endpoint_model: The name of the model at an endpoint, "" for none.
+        key_variable: The environment variable that holds the endpoint's key, "" for none.
+        runs: The folder in which trained runs are looked up.
+    """
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
         raise KeepworthError("an endpoint serves several models.", "Name one with --model.")

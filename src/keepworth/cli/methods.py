@@ -118,7 +118,14 @@ def run(
 
 
 def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """Prints the table of a study."""
+    """Prints the table of a study.
+
+    Args:
+        name: The study, which each line of JSON repeats.
+        unit: What the numbers count, for the last line.
+        rows: One for each arm: its mean with the interval from low to high, n, and the number of clusters.
+        as_json: Whether each row is printed as a JSON object instead.
+    """
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:

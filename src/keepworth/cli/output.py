@@ -34,7 +34,13 @@ def print_any_text() -> None:
 
 
 def say(text: object, *, error: bool = False, end: str = "\n") -> None:
-    """Prints a line, or several, on standard output or standard error."""
+    """Prints a line, or several, on standard output or standard error.
+
+    Args:
+        text: What is printed, with control characters made visible.
+        error: Whether it goes to standard error.
+        end: What stands after it; "" keeps the cursor in the line.
+    """
     typer.echo(printable(str(text)) + end, nl=False, err=error)
 
 
@@ -81,8 +87,17 @@ def say_json(record: Any, **settings: Any) -> None:
 
 
 def confirm(question: str, yes: bool, why: str = "This cannot be undone") -> None:
-    """Asks before an action, unless `yes` is given. `why` says why. Raises Abort where the answer is no, and KeepworthError where
-    nobody can answer."""
+    """Asks before an action.
+
+    Args:
+        question: The sentence that is answered with y or n.
+        yes: Whether the user agreed in advance; then nothing is asked.
+        why: The reason to ask, for the error.
+
+    Raises:
+        Abort: If the answer is no.
+        KeepworthError: If nobody can answer, as standard input is no terminal.
+    """
     if yes:
         return
     from keepworth.base.errors import KeepworthError

@@ -243,7 +243,20 @@ def new_access(
     days: float | None = None,
     shared: Mapping[str, Iterable[str]] | None = None,
 ) -> Access:
-    """Make the access of a new token, which expires after `days`, or never. Raises InvalidScope, UnknownName, InvalidTime."""
+    """Make the access of a new token.
+
+    Args:
+        tenant, user_id, agent_id: The only one that the token opens; `ALL` for every one.
+        roles: What it allows, of "read", "write", "reward" and "admin".
+        name: A label for whoever lists tokens.
+        days: After how many days it expires; None for never.
+        shared: By team, what the token allows in the team's memory.
+
+    Raises:
+        InvalidScope: If the name of a tenant, a user, an agent or a team cannot be one.
+        UnknownName: If a role or a permission does not exist.
+        InvalidTime: If `days` is no number of days.
+    """
     made = timestamp(now())
     if days is not None and not 0 < days <= LONGEST_DAYS:
         raise InvalidTime(

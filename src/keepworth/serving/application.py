@@ -79,7 +79,13 @@ class ServerLimits:
 
 
 def in_thread(workers: Executor, function: Callable[..., Kind], *arguments: Any) -> asyncio.Future[Kind]:
-    """Call a function in a thread, where the trace is current in which the caller is."""
+    """Call a function in a thread, where the trace is current in which the caller is.
+
+    Args:
+        workers: The threads.
+        function: What is called there.
+        *arguments: The arguments of the call.
+    """
     return asyncio.get_running_loop().run_in_executor(workers, partial(copy_context().run, function), *arguments)
 
 
@@ -101,6 +107,9 @@ def application(
 
     Args:
         table: By method and path, functions that answer in a thread of `workers`.
+        guard: Checks the token of a request.
+        workers: The threads in which answers are computed.
+        limits: How large a body may be.
         unparsed: The same for functions that read the body themselves.
         streamed: By method and path, functions that answer in the event loop, to calls of up to `limits.call` bytes.
         mounted: Applications, by path.

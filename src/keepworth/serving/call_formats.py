@@ -139,7 +139,13 @@ class CallFormat:
         return {**piece, "content": content}
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
-        """Return the body with memory blocks, each inside the piece with its index, before the user's words."""
+        """Return the body with memory blocks, which stand before the user's words.
+
+        Args:
+            body: The call as it was sent; it is not changed.
+            pieces: Its pieces, as `pieces` returned them.
+            blocks: By the index of a piece, the block that goes inside it.
+        """
         sent = [self.with_block(piece, blocks[at]) if at in blocks else piece for at, piece in enumerate(pieces)]
         return {**body, self.listed: sent}
 

@@ -117,6 +117,8 @@ def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "fi
     """Return the first error that the pydantic model `kind` found, as a refusal.
 
     Args:
+        error: What pydantic raised; the first mistake in it is reported.
+        kind: The model that the fields were read into.
         noun: What a field is called in the message.
         where: Where the field stands, for the message.
     """
@@ -145,6 +147,13 @@ ErrorShape = Callable[[int, str, str], dict[str, Any]]
 
 
 def openai_error(status: int, message: str, kind: str) -> dict[str, Any]:
+    """Return an error in OpenAI's form.
+
+    Args:
+        status: The status of the response.
+        message: What is wrong and how to mend it.
+        kind: The type of the error, such as "invalid_request_error".
+    """
     return {"error": {"message": message, "type": kind, "code": status}}
 
 
@@ -161,6 +170,12 @@ _ANTHROPIC = {
 
 
 def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """Return an error in Anthropic's form, whose type follows from the status; `kind` is not used."""
+    """Return an error in Anthropic's form.
+
+    Args:
+        status: The status of the response, from which the type of the error follows.
+        message: What is wrong and how to mend it.
+        kind: Not used, as the type follows from the status.
+    """
     error_type = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": error_type, "message": message}}

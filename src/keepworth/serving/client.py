@@ -195,7 +195,13 @@ class Client:
     def add(
         self, content: str | Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Unpack[ItemOptions]
     ) -> Any:
-        """Remember a text or messages, as `Memory.add` does."""
+        """Remember a text or messages, as `Memory.add` does.
+
+        Args:
+            content: A text, a message, or a list of messages with "role" and "content".
+            infer: Whether the server's writer takes facts out of it.
+            **options: Those of `Memory.add`, such as `user_id` and `metadata`.
+        """
         if isinstance(content, Mapping):
             content = [content]
         fields = {"content": content, "infer": infer, **options}
@@ -204,7 +210,13 @@ class Client:
 
     @_like(Memory.get_all)
     def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
-        """Return items as `Memory.get_all` does, in several requests if the server limits a page to fewer."""
+        """Return items as `Memory.get_all` does, in several requests if the server limits a page to fewer.
+
+        Args:
+            limit: The most items; a server's page holds fewer, so that several may be fetched.
+            after: The id after which the list goes on; "" from the beginning.
+            **options: The other filters of `Memory.get_all`.
+        """
         items: list[Item] = []
         while True:
             size = min(limit - len(items), MOST)

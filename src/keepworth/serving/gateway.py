@@ -249,7 +249,13 @@ class Gateway:
         return await self._forward(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
     async def answer(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
-        """Answer a call of a format that memory can be put into."""
+        """Answer a call of a format that memory can be put into.
+
+        Args:
+            format: Reads the call, and puts memory into it.
+            call: The call with its headers, its body and the caller's access.
+            request: The request itself, for its path and its end.
+        """
         call.access.require("read")
         raw = whole_characters(call.raw)
         call, bounds = replace(call, body=await self._parse(raw), raw=raw), bounds_in(call.headers)
@@ -286,7 +292,16 @@ class Gateway:
     # -- before ---------------------------------------------------------------------------------------------------------
 
     def prepare(self, format: CallFormat, call: ServedCall, bounds: Mapping[str, str]) -> GatewayTurn:
-        """Return what is sent upstream for a call, without memory if that fails. Raises NotServed for a mistake of the caller."""
+        """Return what is sent upstream for a call, without memory if that fails.
+
+        Args:
+            format: Reads the call, and puts memory into it.
+            call: The call, whose header X-Keepworth-Memory says whether memory is on, only read, or off.
+            bounds: The user, the agent and the session that the headers name.
+
+        Raises:
+            NotServed: If the caller made a mistake.
+        """
         mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")

@@ -506,9 +506,20 @@ def host_of(name: str) -> HookHost:
 
 
 def install(name: str, options: Sequence[str], *, write: bool, named: bool = False) -> str:
-    """Return the settings that make a host run `keepworth hook` with these options at its events, or, with `write`, merge them
-    into its file and return a line about it. `named` says that the options name a person, who is not written into a file that a
-    team shares. Raises HookProblem if there is no such host, or the present settings cannot be read."""
+    """Return the settings that make a host run `keepworth hook` at its events, or merge them into its file.
+
+    Args:
+        name: The host, such as "claude-code".
+        options: Words of the command line after `keepworth hook`.
+        write: Whether the settings are merged into the host's file.
+        named: Whether the options name a person, who is not written into a file that a team shares.
+
+    Returns:
+        The settings; with `write`, the lines that say what was done.
+
+    Raises:
+        HookProblem: If there is no such host, or its present settings cannot be read.
+    """
     host = host_of(name)
     if write and named and not host.personal:
         raise HookProblem(

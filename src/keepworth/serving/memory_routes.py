@@ -161,7 +161,13 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 
 
 def problem(error: KeepworthError, given: Mapping[str, Any], paths: tuple[str, ...]) -> NotServed:
-    """Turn an error of the memory into a refusal. `given` holds the fields of the request, and `paths` are hidden in messages."""
+    """Turn an error of the memory into a refusal.
+
+    Args:
+        error: What the memory raised.
+        given: The fields of the request, of which the message may name one.
+        paths: Places of files, which are hidden in the message.
+    """
     if isinstance(error, NotServed):
         return error
     message = error.message

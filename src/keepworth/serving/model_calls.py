@@ -504,7 +504,13 @@ ANSWERED: Mapping[str, AnsweredFormat] = {
 
 
 def answer_error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """Return an error in a form that callers of all three formats read."""
+    """Return an error in a form that callers of all three formats read.
+
+    Args:
+        status: The status of the response.
+        message: What is wrong and how to mend it.
+        kind: The type of the error, such as "invalid_request_error".
+    """
     return {"type": "error", "error": {"message": message, "type": kind, "code": status}}
 
 

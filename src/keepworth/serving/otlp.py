@@ -41,7 +41,13 @@ def receiver_table(memories: OpenMemories, most: int) -> dict[tuple[str, str], R
 
 
 def otlp_error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """Return an error in the form of OTLP: a status of gRPC, with a message."""
+    """Return an error in the form of OTLP: a status of gRPC, with a message.
+
+    Args:
+        status: The status of the response, from which that of gRPC follows.
+        message: What is wrong and how to mend it.
+        kind: Not used, as the type follows from the status.
+    """
     codes = {401: 16, 403: 7, 404: 12, 413: 8, 429: 8, 503: 14}
     return {"code": codes.get(status, 13 if status >= 500 else 3), "message": message}
 

@@ -16,8 +16,17 @@ _FIELDS = ("messages", "input", "system", "instructions", "tools")
 
 
 def sent_call(content: bytes, copy: bytes, kind: str, redact: Callable[[str], str] | None) -> dict[str, Any] | None:
-    """Return the request and the response of a call that was sent as `content` and answered by `copy`, of the content type
-    `kind`; None where either cannot be read, or where `redact` returns "" for one of its texts, as that must not be stored."""
+    """Return the request and the response of a call.
+
+    Args:
+        content: The body that was sent.
+        copy: The body that came back, whole.
+        kind: The content type of the answer; for a stream its events are joined.
+        redact: Returns a text without secrets, or "" for one that must not be stored; None keeps every text.
+
+    Returns:
+        Both, or None if either cannot be read or holds a text that must not be stored.
+    """
     try:
         body = from_json(content)
         answer = _join_events(copy, kind) if kind.startswith(EVENTS) else from_json(copy)

@@ -176,7 +176,11 @@ class Upstream:
         Unreachable, and NotServed for an answer that is too long.
 
         Args:
+            method: The HTTP method.
             path: The path that the caller asked for, with `/v1`.
+            query: What stands after the question mark of the address, without it.
+            headers: Those of the caller; only the ones that an upstream needs are passed on.
+            content: The body, which is passed on as it is.
             episode: The episode that the call is part of, or "". For an episode the answer must not be compressed, as it is read.
         """
         given = {name: value for name, value in headers.items() if name in _ASKED or name.startswith("x-stainless-")}

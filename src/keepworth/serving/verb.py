@@ -239,7 +239,13 @@ def command(usage: str, heading: str, **options: Any) -> Callable[[Callable[...,
 
 
 def tool(usage: str, about: str, changes: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that gives a verb a tool, see `VerbTool`."""
+    """Return a decorator that gives a verb a tool.
+
+    Args:
+        usage: The tool's name, and the fields that it takes.
+        about: What the tool does, for the model that may call it.
+        changes: Whether it changes items, and does not only add some.
+    """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         function.tool = VerbTool(usage, about, changes)  # type: ignore[attr-defined]

@@ -116,6 +116,8 @@ def command(
 
     Args:
         place: A heading of the group's help, or a group in it.
+        name: The command's name; None for that of the function, with dashes.
+        examples: Command lines, one a line, that stand at the end of its help.
         opens: The encoder with which the memory is opened, see `opened`; None where the function opens it.
         encoder: Whether an option names the encoder.
         bounds: Whether options name a user, an agent and a session.
@@ -318,9 +320,11 @@ def opened(
     """Opens a memory.
 
     Args:
+        file: Where the memory is: a file, or an address in Postgres.
         encoder: Its name; "own" for the one that made the vectors on file, if there are any and it can be opened.
         make: Whether to make it where it does not exist.
         identity: The encoder to use where the file has no vectors yet and none was named.
+        policy: The name of the policy that chooses what is shown; None for the one on file.
         writer: Whether a writer that reads messages is needed: it takes time to load, and may be a model that costs money.
         bounds: The bounds of the scope, and further options of `Memory`.
     """
@@ -430,7 +434,13 @@ def mark(item: Item) -> str:
 
 
 def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteLine:
-    """Suggests what to do where nothing was found. `narrowed` says that options left items out."""
+    """Suggests what to do where nothing was found.
+
+    Args:
+        memory: The open memory, which is asked how many items it holds.
+        file: Where it is, for the message.
+        narrowed: Whether options left items out.
+    """
     there = len(memory)
     if not there:
         return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")

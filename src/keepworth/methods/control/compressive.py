@@ -32,7 +32,16 @@ def make(
     compressed: int = 32,
     rate: int = 4,
 ) -> SequenceMemory:
-    """Builds the module, which stores `window` steps as they are and `compressed` means of `rate` steps each."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        layers: Its layers of attention, each with a past of its own.
+        heads: The heads of attention, which divide the width.
+        window: The steps that are stored as they are.
+        compressed: The means of older steps that are stored.
+        rate: The steps of which each mean is made.
+    """
     import torch
     from torch import nn
 

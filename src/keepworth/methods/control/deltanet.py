@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, convolution: int = 4
 ) -> SequenceMemory:
-    """Builds the module. `key` is the size of a head's keys, `convolution` the steps of the first convolution, 1 for none."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        heads: The matrices of fast weights, which divide the width.
+        key: The size of a head's keys.
+        convolution: The steps that the first convolution sees; 1 for none.
+    """
     from torch import nn
     from torch.nn.functional import normalize, silu
 

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 0, traces: int = 32, contexts: int = 4, horizon: int = 1024
 ) -> SequenceMemory:
-    """Builds the module with `traces` decay rates and `contexts` rotation rates; `horizon` is the longest time scale at first."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks; 0 makes a single memory without blocks.
+        traces: The number of decay rates.
+        contexts: The number of rotation rates.
+        horizon: The longest time scale at first, in steps.
+    """
     import math
 
     import torch

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemory:
-    """Builds a network over the last `frames` inputs."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        frames: How many of the last inputs it sees, the current one among them.
+    """
     import torch
     from torch import nn
 

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0) -> SequenceMemory:
-    """Builds a GRU of one layer, which uses PyTorch's kernel for whole sequences."""
+    """Builds a GRU of one layer, which uses PyTorch's kernel for whole sequences.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks; 0 makes a single memory without blocks.
+    """
     import torch
 
     from keepworth.control.gated import CLOSE, OPEN, GatedMemory

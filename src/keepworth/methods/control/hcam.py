@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, chunk: int = 16, chunks: int = 16, best: int = 4, heads: int = 4
 ) -> SequenceMemory:
-    """Builds the module. A chunk has `chunk` steps; the newest `chunks` chunks are stored, and the `best` of them are read."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        chunk: The steps of a chunk.
+        chunks: How many of the newest chunks are stored.
+        best: How many of them are read, those whose summaries fit best.
+        heads: The heads of attention, which divide the width.
+    """
     import torch
     from torch import nn
 

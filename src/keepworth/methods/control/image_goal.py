@@ -34,8 +34,10 @@ def make(
     """Builds the module.
 
     Args:
+        input_size, width: The numbers in an input, and in an output.
         goal_start, goal_size: The features of an input that show the goal; a size of 0 takes all.
         capacity: Rows of the memory.
+        heads: The heads of attention, which divide the width.
         alike: A step with a greater cosine to one of the rows is not stored; 0 stores all.
     """
     import torch

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, horizon: int = 1024) -> SequenceMemory:
-    """Builds the module. After `horizon` steps at most 1 / e of a unit's state is left."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        horizon: The steps after which at most 1 / e of a unit's state is left.
+    """
     import math
 
     import torch

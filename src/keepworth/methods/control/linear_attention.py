@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, chunk: int = 32
 ) -> SequenceMemory:
-    """Builds the module. `key` is the size of a head's keys, and `chunk` the number of steps computed at once as attention."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        heads: The matrices of the state, which divide the width.
+        key: The size of a head's keys.
+        chunk: The steps that are computed at once, as attention.
+    """
     import torch
     from torch import nn
     from torch.nn.functional import elu, logsigmoid

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0, order: int = 32, window: int = 64) -> SequenceMemory:
-    """Builds the module with `order` polynomials over a window of `window` steps."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks; 0 makes a single memory without blocks.
+        order: The number of polynomials.
+        window: The steps that they describe.
+    """
     import torch
     from torch import nn
 

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, low: float = 0.5, high: float = 0.999
 ) -> SequenceMemory:
-    """Builds the module. At first |lambda| is from `low` to `high`. There are width / 2 modes: a state as large as a GRU's."""
+    """Builds the module, with width / 2 modes: a state as large as a GRU's.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        low, high: Between these numbers lies |lambda| at first.
+    """
     import math
 
     import torch

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 0, forget_bias: float = 1.0) -> SequenceMemory:
-    """Builds an LSTM of one layer with PyTorch's kernel for whole sequences; `forget_bias` is the forget gate's at first."""
+    """Builds an LSTM of one layer, which uses PyTorch's kernel for whole sequences.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks; 0 makes a single memory without blocks.
+        forget_bias: The bias of the forget gate at first.
+    """
     import torch
 
     from keepworth.control.gated import CLOSE, OPEN, GatedMemory

@@ -33,8 +33,17 @@ def make(
     layers: int = 2,
     heads: int = 4,
 ) -> SequenceMemory:
-    """Builds the module with `capacity` rows. `rule` says what happens when the bank is full, "merge" or "fifo"; `fused` writes y
-    instead of z."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        rule: What happens when the bank is full: "merge" joins the two most similar neighbours, "fifo" drops the oldest
+            row.
+        fused: Whether y is written, the embedding after it read the bank; else z, the one before.
+        capacity: The rows of the bank.
+        layers: The layers that read the bank, one after the other.
+        heads: The heads of attention, which divide the width.
+    """
     import torch
     from torch import nn
     from torch.nn.functional import cosine_similarity

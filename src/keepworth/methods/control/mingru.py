@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, gate_bias: float = -2.0) -> SequenceMemory:
-    """Builds the module. `gate_bias` is the initial bias of z: -2 forgets within about eight steps, 0 within two."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        gate_bias: The bias of z at first: -2 forgets within about eight steps, 0 within two.
+    """
     from torch import nn
 
     from keepworth.control.memory_base import LinearRecurrence, stack

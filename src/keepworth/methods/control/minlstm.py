@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, blocks: int = 2, forget_bias: float = 2.0) -> SequenceMemory:
-    """Builds the module. `forget_bias` is the initial bias of the forget gate."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        forget_bias: The bias of the forget gate at first.
+    """
     from torch import nn
 
     from keepworth.control.memory_base import LinearRecurrence, stack

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, slots: int = 4, slot_size: int = 64, heads: int = 4) -> SequenceMemory:
-    """Builds the module with `slots` slots of `slot_size` numbers each, over all heads."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        slots: The rows of the state.
+        slot_size: The numbers in a row, over all heads.
+        heads: The heads of attention, which divide the width.
+    """
     import torch
     from torch import nn
     from torch.nn.functional import scaled_dot_product_attention

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 2, turning: float = 0.5, gate_bias: float = -2.0
 ) -> SequenceMemory:
-    """Builds the module. `turning` is the share of rotating modes (1 and 0 are ablations), `gate_bias` the bias of z at first."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        turning: The share of modes that rotate; 1 and 0 are ablations.
+        gate_bias: The bias of z at first: -2 forgets within about eight steps, 0 within two.
+    """
     import math
 
     import torch

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, shortest: float = 0.001, longest: float = 0.1
 ) -> SequenceMemory:
-    """Builds the module with width / 2 conjugate pairs. The first step lengths are log-uniform from `shortest` to `longest`."""
+    """Builds the module, with width / 2 conjugate pairs.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        shortest, longest: Between these the lengths of a step are log-uniform at first.
+    """
     import math
 
     import torch

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, states: int = 8, convolution: int = 4
 ) -> SequenceMemory:
-    """Builds the module with `states` numbers per channel and a convolution over `convolution` steps before it, 1 for none."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        blocks: The number of blocks.
+        states: The numbers that the state has for each channel.
+        convolution: The steps that the convolution before it sees; 1 for none.
+    """
     import math
 
     import torch

@@ -34,9 +34,12 @@ def make(
     """Builds the module.
 
     Args:
+        input_size, width: The numbers in an input, and in an output.
         rule: "fifo", "lifo", "mvfo" or "lvfo".
         capacity: Rows that are stored.
         signs: Random projections of the hash, which has 2^signs places.
+        layers: The layers that read the rows, one after the other.
+        heads: The heads of attention, which divide the width.
     """
     import torch
     from torch import nn

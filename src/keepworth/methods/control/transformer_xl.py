@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, layers: int = 2, heads: int = 4, window: int = 64, gated: bool = False
 ) -> SequenceMemory:
-    """Builds the module. Each of the `layers` looks back `window` steps, so that together they reach `layers` times as far. With
-    `gated` there are gates in place of sums, and norms before attention."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        layers: Its layers, which together reach `layers` times as far back as one.
+        heads: The heads of attention, which divide the width.
+        window: The steps that each layer looks back.
+        gated: Whether there are gates in place of sums, and norms before attention, as in GTrXL.
+    """
     import torch
     from torch import nn
 

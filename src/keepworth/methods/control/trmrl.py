@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
 
 def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4, heads: int = 4) -> SequenceMemory:
-    """window: N, the transitions that are seen, the current one among them."""
+    """Builds the module.
+
+    Args:
+        input_size, width: The numbers in an input, and in an output.
+        window: N, the transitions that are seen, the current one among them.
+        layers: The layers of the transformer.
+        heads: The heads of attention, which divide the width.
+    """
     import torch
     from torch import nn
     from torch.nn.functional import scaled_dot_product_attention

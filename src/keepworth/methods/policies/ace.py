@@ -88,7 +88,11 @@ def ace(
     """Returns ACE: the most similar bullets of a playbook, harmful ones last.
 
     Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
         alike: Cosine of keys from which a bullet with the same advice is not added again.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
         without: "counters" leaves the order to similarity, as the released code does.
     """
     require_part(without, PARTS)

@@ -90,11 +90,15 @@ def amem(
     steps: bool = False,
     without: str = "",
 ) -> Policy:
-    """Returns A-MEM: `k` notes, the `near` most similar ones, those that they link to, then the next most similar.
+    """Returns A-MEM: the most similar notes, those that they link to, then the next most similar.
 
     Args:
+        k: The most that is shown.
+        near: The most similar notes whose links are followed.
         link_above: Cosine from which a new note is linked to an existing one.
         evolve_above: Cosine from which the existing one gets the new note's tags.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
         without: "links" leaves notes as they were written, and shows the most similar ones.
     """
     require_part(without, PARTS)

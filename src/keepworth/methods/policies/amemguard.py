@@ -24,8 +24,14 @@ LESSONS, CLOSE, MOST = 4, 0.7, 500
 
 
 def path(pool: Pool, row: int, query: Query) -> str:
-    """Returns the conclusion that this item alone supports, its advice in this situation, as text (A-MemGuard, arXiv 2510.02373,
-    with equality of paths in place of clustered embeddings)."""
+    """Returns what this item alone advises, as text (A-MemGuard, arXiv 2510.02373, with equality of texts in place of
+    clustered embeddings).
+
+    Args:
+        pool: The rows of all items.
+        row: The item's place among them.
+        query: The situation, whose text decides which advice applies.
+    """
     return " ".join(
         f"{'do' if weight > 0 else 'avoid'} {action}" for action, weight in advice(pool.items[row], query.text)
     )
@@ -54,7 +60,13 @@ class Guard:
         return Mixture("greedy", np.where(agree, candidates.similarities, -np.inf), np.zeros(len(agree)), self.k)
 
     def note(self, query: Query, candidates: Candidates, pool: Pool) -> Bools:
-        """Stores advice that the consensus rejects as lessons, and returns which candidates agree."""
+        """Stores advice that the consensus rejects as lessons, and returns which candidates agree.
+
+        Args:
+            query: The situation that the candidates were retrieved for.
+            candidates: The items that are compared with one another.
+            pool: The rows of all items.
+        """
         paths = [path(pool, row, query) for row in candidates.rows.tolist()]
         agree = agreeing(paths, self.least)
         if agree.any():
@@ -65,6 +77,13 @@ class Guard:
         return agree
 
     def present(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+        """Shows the items as `exemplars` does, with a warning of the lessons that fit the situation.
+
+        Args:
+            items: What is shown, in its order.
+            query: What was asked, with the actions that are possible.
+            similarities: The cosine of each item with the query.
+        """
         shown = exemplars(items, query, similarities)
         advised = {action for action, weight, _ in shown.advice if weight > 0}
         warned = [action for action in self.near(query) if action not in advised]
@@ -90,7 +109,10 @@ def amemguard(*, k: int = 4, least: int = 2, failures: bool = False, steps: bool
     """Returns A-MemGuard over an ExpRAG memory, as the paper guards an existing agent.
 
     Args:
+        k: The most that is shown.
         least: Records that have to agree; where fewer do, nothing is shown.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
     """
     guard = Guard(k, least)
     policy = cases("amemguard", MostSimilar(k), Unvalued(), guard.select, failures, steps)

@@ -105,9 +105,13 @@ def dead_ends(
     """Returns the policy: similar successes, with a cap on actions that are likely to end badly.
 
     Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        temperature: That of the softmax over similarity.
         slack: Added to 1 + Q_D in the cap.
         bandwidth: Bandwidth of the kernel of Q_D.
         weight: Weight of the prior 0 in Q_D, where an outcome of the same situation weighs 1.
+        steps: Whether each step of an episode is a case.
         without: "cap" shows the most similar successes.
     """
     require_part(without, PARTS)

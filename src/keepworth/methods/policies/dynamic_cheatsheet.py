@@ -51,11 +51,13 @@ class UsageCount(Counts):
 
 
 def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps: bool = False) -> Policy:
-    """Returns Dynamic Cheatsheet: the `k` most similar lines of a bounded sheet.
+    """Returns Dynamic Cheatsheet: the most similar lines of a bounded sheet.
 
     Args:
+        k: The most that is shown.
         lines: Lines of the sheet.
         alike: Cosine from which a success with the same action gets no line of its own.
+        steps: Whether each step of an episode is a case.
     """
     writer = Deltas(RawCases(failures=False, steps=steps), alike)
     retriever, selector, curator = WithNotes(MostSimilar(k)), NotesByValue(k), Curator(lines)

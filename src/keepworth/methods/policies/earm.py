@@ -78,12 +78,17 @@ def earm(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """Returns EARM: the `pool` most similar cases are ranked by similarity and completed score, and the first `k` are shown.
+    """Returns EARM: similar cases are ranked by similarity and completed score, and the first are shown.
 
     Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        threshold: The cosine below which a case is not retrieved.
         share: Weight of the completed score beside the similarity.
         bandwidth: Bandwidth of the kernel, between questions and between memories.
         weight: Weight of the prior 0, where an entry of the same question and memory weighs 1.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
     """
     valuer = CompletedScores(bandwidth, weight)
     return cases("earm", MostSimilar(pool, threshold), valuer, Blend(k, share), failures, steps)

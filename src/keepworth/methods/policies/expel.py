@@ -129,7 +129,9 @@ def expel(*, k: int = 4, words: int = 3, steps: bool = False) -> Policy:
     """Returns ExpeL: insights by importance, and the most similar successes.
 
     Args:
+        k: The most that is shown.
         words: Least number of words that two successes must share to make an insight.
+        steps: Whether each step of an episode is a case.
     """
     writer = SuccessesAndInsights(RawCases(failures=False, steps=steps), words)
     return of_cases("expel", BothKinds(k), Votes(), HalfInsights(k), writer, _remove_outvoted)

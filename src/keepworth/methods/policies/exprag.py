@@ -10,7 +10,13 @@ from keepworth.registry import Method
 
 
 def exprag(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
-    """Returns ExpRAG: the `k` most similar cases. `failures` also shows failed cases, as in the paper's separate table."""
+    """Returns ExpRAG: the most similar cases.
+
+    Args:
+        k: The most that is shown.
+        failures: Whether failed cases are kept and shown, too, as in the paper's separate table.
+        steps: Whether each step of an episode is a case.
+    """
     return cases("exprag", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

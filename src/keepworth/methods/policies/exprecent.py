@@ -10,7 +10,13 @@ from keepworth.registry import Method
 
 
 def exprecent(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
-    """Returns ExpRecent: the `k` latest cases."""
+    """Returns ExpRecent: the latest cases.
+
+    Args:
+        k: The most that is shown.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
+    """
     return cases("exprecent", MostRecent(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

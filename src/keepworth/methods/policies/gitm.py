@@ -76,11 +76,13 @@ class Condense:
 
 
 def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = False, without: str = "") -> Policy:
-    """Returns Ghost in the Minecraft: a reference plan where a situation has one, else the `k` most similar successes.
+    """Returns Ghost in the Minecraft: a reference plan where a situation has one, else the most similar successes.
 
     Args:
+        k: The most that is shown.
         successes: Records of one situation from which a reference plan is made.
         alike: Cosine from which two situations count as the same.
+        steps: Whether each step of an episode is a case.
         without: "references" keeps and shows all records.
     """
     require_part(without, PARTS)

@@ -67,14 +67,27 @@ def kernel_mean(
     keep: float = 1.0,
     failures: bool = True,
 ) -> Policy:
-    """Returns a policy that shows the items whose action earned most in similar situations; settings as in `KernelMean`."""
+    """Returns a policy that shows the items whose action earned most in similar situations.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        bandwidth, prior, weight, keep: Those of `KernelMean`.
+        failures: Whether failed cases are kept and shown, too.
+    """
     return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, Coherent(k), failures)
 
 
 def kernel_mean_of_items(
     *, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
 ) -> Policy:
-    """Returns a policy that shows the items similar to those after which most was earned; settings as in `KernelMean`."""
+    """Returns a policy that shows the items similar to those after which most was earned.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        bandwidth, prior, keep: Those of `KernelMean`, whose weight is 0.3 here.
+    """
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
     return statistical("kernel-mean-items", valuer, pool, Coherent(k, BELOW, 0.05), True)
 

@@ -64,15 +64,30 @@ class LinearReward:
 
 
 def linucb(*, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False) -> Policy:
-    """Returns LinUCB: it shows the items whose action has the highest upper bound, `alpha` deviations above its mean."""
+    """Returns LinUCB: it shows the items whose action has the highest upper bound.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        alpha: How many standard deviations the bound lies above the mean.
+        ridge: The weight of the prior that all coefficients are 0.
+        failures: Whether failed cases are kept and shown, too.
+    """
     return statistical("linucb", LinearReward(alpha, ridge), pool, Coherent(k, floor(failures), 0.0), failures)
 
 
 def linear_thompson(
     *, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
 ) -> Policy:
-    """Returns linear Thompson sampling: it shows the items whose action has the highest draw around its mean, with a standard
-    deviation scaled by `deviation`."""
+    """Returns linear Thompson sampling: it shows the items whose action has the highest draw around its mean.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        deviation: The factor of the draw's standard deviation.
+        ridge: The weight of the prior that all coefficients are 0.
+        failures: Whether failed cases are kept and shown, too.
+    """
     selection = Coherent(k, floor(failures), 0.0, drawn=True)
     return statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
 

@@ -86,7 +86,16 @@ def memento_kernel(
     failures: bool = True,
     steps: bool = False,
 ) -> Policy:
-    """Returns Memento with kernel estimates: a softmax over Q / alpha among the `pool` most similar cases."""
+    """Returns Memento with kernel estimates: a softmax over Q / alpha among the `pool` most similar cases.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        alpha: The temperature of the softmax over Q.
+        gamma: The discount of a step.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
+    """
     valuer = KernelQ(alpha=alpha, gamma=gamma)
     return cases("memento-kernel", MostSimilar(pool), valuer, BestValue(k, temperature=alpha), failures, steps)
 

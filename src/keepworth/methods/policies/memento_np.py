@@ -10,7 +10,13 @@ from keepworth.registry import Method
 
 
 def memento_np(*, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:
-    """Returns non-parametric Memento: the `k` most similar cases, failed ones too."""
+    """Returns non-parametric Memento: the most similar cases.
+
+    Args:
+        k: The most that is shown.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
+    """
     return cases("memento-np", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

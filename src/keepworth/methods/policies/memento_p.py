@@ -119,9 +119,14 @@ def memento_p(
     """Returns parametric Memento.
 
     Args:
+        seed: That of the network's first weights.
+        k: The most that is shown.
+        rate: The learning rate of the network.
         updates: Steps of the optimiser at each write.
         pool: 0 ranks the whole bank by Q as the paper does; else only that many most similar cases are ranked.
         explore: Probability of a uniform slate, 0 in the paper: plain top-K never tries new cases.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
     """
     retriever = MostSimilar(pool) if pool else everything
     valuer = CaseNetwork(rate=rate, steps=updates, seed=seed)

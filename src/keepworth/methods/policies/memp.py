@@ -49,7 +49,13 @@ class Adjusted:
         return drafts
 
     def wrong(self, use: Use, good: bool, pool: Pool | None) -> list[int]:
-        """Returns the shown rows whose advice the outcome contradicts."""
+        """Returns the shown rows whose advice the outcome contradicts.
+
+        Args:
+            use: What was shown, and which action was taken.
+            good: Whether the episode succeeded.
+            pool: The rows of all items.
+        """
         assert pool is not None
         opposite = (use.taken, -1.0 if good else 1.0)
         near = use.candidates.similarities[list(use.slate)] >= self.alike
@@ -92,10 +98,12 @@ def _archive_revised(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> 
 
 
 def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = "") -> Policy:
-    """Returns Memp: the `k` most similar procedures, which are revised where they fail.
+    """Returns Memp: the most similar procedures, which are revised where they fail.
 
     Args:
+        k: The most that is shown.
         alike: Cosine of situations from which a failure counts against a procedure that was followed.
+        steps: Whether each step of an episode is a case.
         without: "adjustment" keeps successes alone and leaves them as they are, which is the paper's validation.
     """
     require_part(without, PARTS)

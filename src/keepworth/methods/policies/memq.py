@@ -90,8 +90,15 @@ def memq(
     """Returns MemQ: MemRL's two phases over values that travel back along the provenance of memories.
 
     Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        threshold: The cosine below which a case is not retrieved.
+        share: The weight of the value beside the similarity.
+        rate: The weight of the newest reward in the moving average.
         gamma, trace: Their product is the share of a credit that passes along one edge.
         depth: Edges after which no credit is given.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
         without: "provenance" credits the shown memories alone; "true-parents" draws the edges at random.
     """
     require_part(without, PARTS)

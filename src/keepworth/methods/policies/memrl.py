@@ -76,6 +76,8 @@ def memrl(
         threshold: Cosine below which a case does not pass the gate.
         share: Weight of the value beside the similarity; both are standardised.
         rate: Weight of the newest reward in the moving average.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
     """
     retriever, valuer = MostSimilar(pool, threshold), MovingAverage(rate)
     return cases("memrl", retriever, valuer, Blend(k, share), failures, steps)

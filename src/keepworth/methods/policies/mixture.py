@@ -229,8 +229,12 @@ def mixture(
     """Returns a policy that shows the items whose advice the mixture values highest.
 
     Args:
-        without: One of `PARTS`, which is left out.
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        explore: The probability of a uniform slate.
         prior, share: As in `MixtureValuer`.
+        failures: Whether failed cases are kept and shown, too.
+        without: One of `PARTS`, which is left out.
     """
     require_part(without, PARTS)
     estimators = tuple(estimator for estimator in ESTIMATORS if not without or PARTS[without](estimator))

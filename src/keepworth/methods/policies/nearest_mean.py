@@ -45,7 +45,15 @@ class NearestMean:
 
 
 def nearest_mean(*, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False) -> Policy:
-    """Returns a policy that shows the items whose action earned most in the `n` nearest situations in which it was taken."""
+    """Returns a policy that shows the items whose action earned most in the nearest situations in which it was taken.
+
+    Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        n: How many of the nearest situations count.
+        prior: The reward of an action that was never taken.
+        failures: Whether failed cases are kept and shown, too.
+    """
     return statistical("nearest-mean", NearestMean(n, prior), pool, Coherent(k, floor(failures)), failures)
 
 

@@ -31,7 +31,13 @@ from keepworth.registry import Method
 
 
 def guidance(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """Shows the texts of experiences without the episodes behind them: ReMe's guidance as a template."""
+    """Shows the texts of experiences without the episodes behind them: ReMe's guidance as a template.
+
+    Args:
+        items: What is shown, in its order.
+        query: What was asked, with the actions that are possible.
+        similarities: The cosine of each item with the query.
+    """
     if not items:
         return Presented("")
     lines = ["Guidance from experience:", *(f"- {as_line(item.text)}" for item in items)]
@@ -67,10 +73,10 @@ class DeleteByUtility:
         if use is None or not isinstance(valuer, Counts):
             return
         for row in use.rows:
-            if pool.status[row] == ACTIVE and self.condemns(valuer, row, pool):
+            if pool.status[row] == ACTIVE and self._condemns(valuer, row, pool):
                 pool.set_status(row, Status.ARCHIVED)
 
-    def condemns(self, counts: Counts, row: int, pool: Pool) -> bool:
+    def _condemns(self, counts: Counts, row: int, pool: Pool) -> bool:
         """Returns whether an item was shown often enough and won too seldom."""
         f, u = float(counts.shown.upto(len(pool))[row]), float(counts.won.upto(len(pool))[row])
         return f >= self.least and u <= self.share * f
@@ -85,7 +91,7 @@ class DeletedLast:
     rule: DeleteByUtility
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        last = np.array([self.rule.condemns(self.counts, row, pool) for row in candidates.rows.tolist()], dtype=bool)
+        last = np.array([self.rule._condemns(self.counts, row, pool) for row in candidates.rows.tolist()], dtype=bool)
         order = -np.arange(len(last), dtype=np.float64) - len(last) * last
         return Mixture("greedy", order, np.zeros(len(order)), self.k)
 
@@ -99,9 +105,11 @@ def reme(
     """Returns ReMe.
 
     Args:
+        k: The most that is shown.
         least: Uses after which an experience may be deleted.
         share: Share of successes at or below which it is.
         alike: Cosine of keys above which an experience with the same advice is not written again.
+        steps: Whether each step of an episode is a case.
         without: "deletion" keeps experiences that do not pay.
     """
     require_part(without, PARTS)

@@ -27,7 +27,14 @@ class Pruned:
 
 
 def remem(*, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
-    """Returns ReMem: the `k` most similar cases, without those whose similarity is below `share` of the best."""
+    """Returns ReMem: the most similar cases, without those that are much less similar than the best.
+
+    Args:
+        k: The most that is shown.
+        share: The share of the best similarity below which a case is left out.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
+    """
     return cases("remem", MostSimilar(k), Unvalued(), Pruned(k, share), failures, steps)
 
 

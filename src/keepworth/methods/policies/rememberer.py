@@ -170,7 +170,13 @@ def _advice_of(q: dict[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def encouraged_and_discouraged(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
     """Shows REMEMBERER's exemplars (arXiv 2306.07929): the best action is encouraged if its value is positive; actions at or
     below min(0, the record's mean) are discouraged. The released code discourages values of exactly 0, which fails with negative
-    ones."""
+    ones.
+
+    Args:
+        items: What is shown, in its order.
+        query: What was asked, with the actions that are possible.
+        similarities: The cosine of each item with the query.
+    """
     blocks: list[str] = []
     pairs: list[tuple[str, float, float]] = []
     for item, near in zip(items, similarities, strict=True):
@@ -199,10 +205,13 @@ def encouraged_and_discouraged(items: list[Item], query: Query, similarities: Se
 
 
 def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False) -> Policy:
-    """Returns REMEMBERER: `k` records, ranked by `share` of the goal's similarity and the rest of the observation's.
+    """Returns REMEMBERER: records ranked by the similarity of their goal and of their observation.
 
     Args:
+        k: The most that is shown.
+        share: The weight of the goal's similarity; the observation's has the rest.
         n: Steps before bootstrapping; 0 sums to the end of the episode.
+        gamma: The discount of a step.
         steps: Whether single steps have rewards of their own.
     """
     retriever, selector = WithNotes(GoalAndObservation(k, share)), NotesByValue(k)

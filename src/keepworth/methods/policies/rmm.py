@@ -82,7 +82,14 @@ class Reranker:
     def slopes(
         self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
     ) -> tuple[Floats, Floats]:
-        """Returns the gradients by W_q and W_m, each of shape (d, d), of the sum that `_by_logits` names."""
+        """Returns the gradients by W_q and W_m, each of shape (d, d), of the sum that `_by_logits` names.
+
+        Args:
+            query: The question's vector, of shape (d,).
+            items: The candidates' vectors, of shape (n, d).
+            slate: The places of the chosen candidates, in order.
+            advantages: The reward of each of them minus the baseline.
+        """
         new_query, new_items = self.moved(query, items)
         by_score = _by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
         return np.outer(new_items.T @ by_score, query), np.outer(new_query, items.T @ by_score)
@@ -93,6 +100,7 @@ class Reranker:
         Args:
             query: Shape (d,).
             items: The candidates, shape (n, d).
+            slate: The places of the chosen candidates, in order.
             rewards: The reward of each place of the slate.
         """
         if not slate:
@@ -142,8 +150,14 @@ def cited(reply: str, ids: Sequence[str]) -> frozenset[str] | None:
 
 
 def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int]:
-    """Cites by rule where the reader cannot: returns the indices of the `texts` that hold the most words of the answer, words of
-    the question excluded, and at least half of them. Ties are all cited; an answer without words of its own cites nothing."""
+    """Cites by rule where the reader cannot.
+
+    Args:
+        answer: What the reader answered; one without words of its own cites nothing.
+        question: The question, whose words are excluded.
+        texts: What was shown. Those that hold the most words of the answer are cited, if they hold at least half of
+            them.
+    """
     words = set(tokens(answer)) - set(tokens(question))
     shares = [len(words & set(tokens(text))) / len(words) for text in texts] if words else []
     most = max(shares, default=0.0)
@@ -211,7 +225,10 @@ def rmm(
     Args:
         k: M of the paper: items that are shown.
         pool: K of the paper: candidates that the reranker gets.
+        temperature: That of the softmax over scores.
+        rate: The learning rate of the reranker.
         baseline: b of the paper.
+        batch: The choices after which it takes a step.
         start: A trained reranker to continue from.
 
     Raises:

@@ -88,9 +88,15 @@ def romerl(
     """Returns RoMeRL: cases ranked by similarity and by the utility for the kind of task.
 
     Args:
+        k: The most that is shown.
+        pool: The most similar cases among which it chooses.
+        threshold: The cosine below which a case is not retrieved.
         share: Weight of the utility beside the similarity.
+        rate: The weight of the newest reward in a utility.
         alike: Cosine from which a task is of an existing kind.
         most: Kinds of task, which bounds the state.
+        failures: Whether failed cases are kept and shown, too.
+        steps: Whether each step of an episode is a case.
     """
     valuer = ReducedUtilities(rate, alike, most)
     return cases("romerl", MostSimilar(pool, threshold), valuer, Blend(k, share), failures, steps)

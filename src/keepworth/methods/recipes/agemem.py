@@ -92,6 +92,14 @@ def system(config: Config) -> Trainable:
 
 
 def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: WriterStreams) -> StagedWriting:
+    """Returns the three stages of one stream: store, keep out, answer.
+
+    Args:
+        config: The settings of the recipe.
+        stream: The facts, and the question about them.
+        bank: The bounded bank that is written.
+        streams: Where the distractors are drawn.
+    """
     return StagedWriting(
         [fact.statement for fact in stream.facts],
         streams.distract(stream, config.distractors),

@@ -90,7 +90,13 @@ def head(answer: str, remembered: bool = False) -> str:
 
 
 def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task], Bank]:
-    """Returns a function that makes a task's bank: its story among others, in seeded order. It is searched by words."""
+    """Returns a function that makes a task's bank: its story among others, in seeded order. It is searched by words.
+
+    Args:
+        stories: The number of stories in a bank.
+        tasks: Those whose stories the others are drawn from.
+        seed: That of the draw and of the order.
+    """
     from keepworth.memory.overlay import Bank
     from keepworth.worlds.splits import draw_order
 

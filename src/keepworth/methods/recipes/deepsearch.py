@@ -107,7 +107,13 @@ class Node:
 
 def back_up(leaf: Node, reward: float, decay: float) -> None:
     """Backs a leaf's reward up its path. A node's value becomes tanh(value + reward * decay^distance), which stays below 1. On
-    the path of a right answer it is at least 0."""
+    the path of a right answer it is at least 0.
+
+    Args:
+        leaf: The end of the path.
+        reward: What the answer at the leaf earned.
+        decay: The factor for each step away from the leaf.
+    """
     path = leaf.path
     for distance, node in enumerate(reversed(path)):
         node.right = node.right or reward > 0
@@ -162,7 +168,15 @@ async def _grow(task: Task, context: EpisodeContext, model: InProcessModel, conf
 
 
 def episode_of(task: Task, leaf: Node, mean: float, model: InProcessModel, config: Config) -> Episode:
-    """Returns a path as an episode: a segment for each node, with its advantage as the reward of its turn."""
+    """Returns a path as an episode: a segment for each node, with its advantage as the reward of its turn.
+
+    Args:
+        task: The question at the root of the tree.
+        leaf: The end of the path.
+        mean: The mean reward of all leaves, +1 for a right answer and -1 for a wrong one, which is subtracted.
+        model: It decodes the tokens.
+        config: The settings of the recipe, with the temperature of the samples.
+    """
     from keepworth.records import Episode, RewardTerm, Segment, StopReason
     from keepworth.records.episode import RewardScope
 

@@ -57,6 +57,11 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
     Write t of T gets  (1 - attributed) R / T + attributed * sum of R / (n w_m),  over those of the n used facts m that it wrote,
     w_m writes having written m (the paper credits the last alone). With an empty bank no fact was used: its reward is shared
     evenly by all writes. Source: Fine-Mem, arXiv 2601.08435 (known from secondary descriptions).
+
+    Args:
+        episode: The writes, and the answer with its reward.
+        attributed: The share of the reward that goes by the facts that the answer used.
+        used: The most facts that count as used.
     """
     from keepworth.methods.recipes._bank.reading import used_by
 

@@ -118,6 +118,13 @@ def system(config: Config) -> Trainable:
 
 
 def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> ChunkedWriting:
+    """Returns a stream of facts as chunks that are written into a memory of three parts.
+
+    Args:
+        config: The settings of the recipe.
+        facts: The statements, in order.
+        bank: The bounded bank that is written.
+    """
     parted = PartedBank(bank, (EPISODIC, SEMANTIC), {CORE: config.core_tokens})
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 

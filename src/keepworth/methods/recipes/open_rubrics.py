@@ -142,13 +142,25 @@ def keeps_words(task: Task, answer: str) -> bool:
 
 
 async def guard(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
-    """Returns 1 for an answer that passes the gate, else 0."""
+    """Returns 1 for an answer that passes the gate, else 0.
+
+    Args:
+        task: The question of all answers.
+        episodes: The group, with one answer each.
+        services: Not used, as the gate is a rule.
+    """
     return [float(keeps_words(task, episode.answer)) for episode in episodes]
 
 
 async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
     """Returns (1 + m) / 2 for each answer, with its mean margin m over the others, from 0 (it loses to all, by each criterion) to
-    1. An answer that fails the gate is not compared and gets 0, like one that loses to all."""
+    1. An answer that fails the gate is not compared and gets 0, like one that loses to all.
+
+    Args:
+        task: The question of all answers.
+        episodes: The group, with one answer each.
+        services: They ask the judge, once for each ordered pair.
+    """
     from keepworth.methods.recipes._strings import worked_out
 
     answers = {number: episode.answer for number, episode in enumerate(episodes) if keeps_words(task, episode.answer)}

@@ -134,7 +134,13 @@ class NextState(Advantage):
 
 
 def with_hint(context: Tokens, hint: str, model: Reads) -> Tokens:
-    """Returns a prompt with a hint after the user's last message. No token of it is encoded again."""
+    """Returns a prompt with a hint after the user's last message. No token of it is encoded again.
+
+    Args:
+        context: The tokens of the prompt, up to where the answer begins.
+        hint: The text of the hint.
+        model: It knows the format of a conversation, and encodes the hint.
+    """
     chat = format_of(model, "auto")
     one, other = (chat.opening([{"role": "user", "content": text}])[::-1] for text in ("this", "that"))
     behind = next(count for count, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)

@@ -103,7 +103,13 @@ def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
 
 
 def reward(rule: str, kind: str, rooms: Sequence[int]) -> float:
-    """Returns the share of the requested sights that the memory still holds."""
+    """Returns the share of the requested sights that the memory still holds.
+
+    Args:
+        rule: The name of the rule by which the memory evicts.
+        kind: The kind of episode, which decides what is requested.
+        rooms: The room of each sight, in order of time.
+    """
     memory = set(evict(rule, rooms, CAPACITY))
     return float(np.mean([time in memory for time in asked_times(kind, rooms)]))
 

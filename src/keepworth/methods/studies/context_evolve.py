@@ -110,8 +110,17 @@ def best_of(attempts: Sequence[ScoredText]) -> ScoredText:
 def evolve(
     start: str, score: Score, propose: Propose, *, rounds: int, seed: int = 0, shown: int = SHOWN_TEXTS
 ) -> Evolved:
-    """Runs `rounds` proposals, each from the best text so far. No text is scored twice: a repeated one uses up its round. shown:
-    how many texts the sampler shows besides the parent. Raises KeepworthError for a score that is not finite."""
+    """Runs proposals, each from the best text so far. No text is scored twice: a repeated one uses up its round. Raises
+    KeepworthError for a score that is not finite.
+
+    Args:
+        start: The first text.
+        score: It returns the score of a text, the higher the better.
+        propose: It returns an edit with the new text, or None.
+        rounds: The number of proposals.
+        seed: That of the draw of the texts that are shown.
+        shown: How many texts are shown besides the parent.
+    """
     draw = np.random.default_rng(seed)
     attempts = [ScoredText(0, start, _finite(score(start), start))]
     tried, curve = {start}, list[float]()

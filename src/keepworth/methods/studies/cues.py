@@ -61,7 +61,14 @@ def keys(place: Place, action: str) -> tuple[Any, ...]:
 
 
 def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool) -> list[MadeTask]:
-    """Returns the distinct tasks abstracted from rollouts, with guidelines that were not executed again."""
+    """Returns the distinct tasks abstracted from rollouts, with guidelines that were not executed again.
+
+    Args:
+        home: The world, whose steps are counted.
+        draw: The source of chance.
+        rollouts: The number of rollouts.
+        curious: Whether what was tried less often is preferred.
+    """
     tried: Counter[Any] = Counter()
     tasks: dict[tuple[Goal, tuple[str, ...]], MadeTask] = {}
     for _ in range(rollouts):
@@ -83,9 +90,15 @@ def explore(home: Home, draw: np.random.Generator, rollouts: int, curious: bool)
 
 
 def execute(home: Home, task: MadeTask, draw: np.random.Generator | None = None) -> bool:
-    """Returns whether the guideline leads from the start to the task's goal. With `draw`, a random action (of tools a whole call)
-    precedes one step in five (one call in five), impossible steps are skipped, and whatever else is changed does not count;
-    without it impossible steps fail the task."""
+    """Returns whether the guideline leads from the start to the task's goal.
+
+    Args:
+        home: The world, which is reset first.
+        task: The goal with its guideline.
+        draw: The source of chance for random actions (of tools a whole call) before one step in five (one call in
+            five). Then impossible steps are skipped, and whatever else is changed does not count; with None they fail
+            the task.
+    """
     place = home.reset()
     for action in task.guideline:
         if draw is not None and place.actions and "/" not in place.room and draw.random() < 0.2:
@@ -150,7 +163,15 @@ def _measure_all(homes: Homes, steps: int, rollouts: int) -> Rows:
 
 
 def measure(home: Home, seed: int, steps: int, rollouts: int, foreign: list[MadeTask]) -> dict[str, float]:
-    """Returns the results of one world. foreign: tasks of the world before, which are replaced by those of this one."""
+    """Returns the results of one world.
+
+    Args:
+        home: The world.
+        seed: That of the pupils.
+        steps: The steps of practice in the world.
+        rollouts: The rollouts of the explorer.
+        foreign: Tasks of the world before, which are replaced by those of this one.
+    """
     targets = home.solve()
     done: dict[str, float] = {}
 

@@ -160,8 +160,15 @@ class Frontier:
 
 
 def practise(pupil: Solver, schedule: str, answers: int, seed: int, cells: Sequence[Cell] = ()) -> list[Cell]:
-    """Trains a pupil on `answers` answers by a schedule, and returns the cells of its problems in order. cells: those of
-    "given"."""
+    """Trains a pupil by a schedule, and returns the cells of its problems in order.
+
+    Args:
+        pupil: It answers, and learns from rewards.
+        schedule: Where problems are drawn: "hardest", "easiest", "uniform", "averaged", "given", or along the frontier.
+        answers: The number of answers that it may give.
+        seed: That of the problems.
+        cells: Those of the schedule "given", in order.
+    """
     draw = random.Random(f"difficulty/problems/{seed}")
     past: deque[float] = deque(maxlen=64)
     progress, met, spent = Frontier(), list[Cell](), 0

@@ -110,6 +110,14 @@ def practise(
 ) -> dict[Goal, tuple[str, ...]]:
     """Attempts one proposed task after the other until the world has counted `until` steps.
 
+    Args:
+        home: The world, which counts its steps.
+        pupil: It attempts tasks and learns.
+        tasks: Those that may be proposed.
+        propose: It chooses the next task by the history of successes.
+        until: The number of steps at which practice ends.
+        skills: Whether an attempt may begin with a skill, in one of two cases.
+
     Returns:
         The skills: for each task that succeeded, the shortest action sequence without loops.
     """
@@ -152,7 +160,13 @@ def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
 
 
 def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
-    """Returns the results of one kitchen."""
+    """Returns the results of one kitchen.
+
+    Args:
+        kitchen: The world.
+        seed: That of all draws.
+        steps: The steps of practice of each arm.
+    """
     optimum = kitchen.solve()
     tasks, draw = with_parts(optimum), np.random.default_rng([91, seed])
 

@@ -176,8 +176,17 @@ def _score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) 
 
 
 def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
-    """Takes `updates` updates on questions of these leaves: their right answers are imitated, or eight answers to each are
-    sampled and rewarded if the last name is right, or by a permutation of the update's rewards."""
+    """Trains a reader on questions of these leaves.
+
+    Args:
+        reader: The model that answers.
+        learner: It updates the reader.
+        leaves: Those that are asked about.
+        arm: "imitated" for right answers that are imitated; else eight answers to each are sampled and rewarded if the
+            last name is right, or by a permutation of the update's rewards.
+        updates: The number of updates.
+        seed: That of the questions and the samples.
+    """
     from keepworth.methods.studies._readers import imitate, reinforce
     from keepworth.records import SamplingParams
 
@@ -224,7 +233,14 @@ def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 
 
 
 def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
-    """Returns the rows of one run. Raises KeepworthError where none of its test questions has a path."""
+    """Returns the rows of one run. Raises KeepworthError where none of its test questions has a path.
+
+    Args:
+        run: The trained weights with their test questions.
+        samples: The answers to a question.
+        questions: The most questions for each length of a path.
+        seed: That of the choice and of the samples.
+    """
     from keepworth.evaluation.finished_runs import clusters_of, episodes_of, share_out
 
     by_length: dict[int, dict[str, list[Task]]] = {}

@@ -57,6 +57,11 @@ def correlate(colours: Floats, seen: Mask, goal: RoomView) -> tuple[Floats, Floa
 
     |g - m|^2 = |g|^2 - 2 g m + |m|^2, so that it is a convolution of the map with the view at four rotations. A cell that the map
     or the goal has not seen is in neither sum.
+
+    Args:
+        colours: The map's colours, of shape [rows, columns, channels].
+        seen: The cells of the map that were seen.
+        goal: The view at the goal.
     """
     k, (rows, columns) = len(goal.seen), seen.shape
     m = np.where(seen[..., None], colours, 0.0)
@@ -195,7 +200,13 @@ def _navigate(
 
 
 def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
-    """Returns the distance in cells of the best pose from the goal, while a scene is explored from frontier to frontier."""
+    """Returns the distance in cells of the best pose from the goal, while a scene is explored from frontier to frontier.
+
+    Args:
+        scene: The rooms.
+        goals: Where the goal's views were taken.
+        seed: That of the noise in views.
+    """
     rooms, draw, pose, way = RoomMap(scene.walls.shape), np.random.default_rng([73, seed]), goals[0].start, list[Pose]()
     errors, shares = dict[str, float](), [0.25, 0.5, 0.75, 1.0]
     forms = {"": (FEW, range(4)), ", no fine step": (1, range(4)), ", one rotation": (FEW, range(1))}

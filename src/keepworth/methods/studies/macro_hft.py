@@ -83,6 +83,13 @@ class ValueMemory:
         self.actions = np.zeros(capacity, dtype=int)
 
     def add(self, keys: Floats, actions: Floats, values: Floats) -> None:
+        """Stores values, in place of the oldest once the buffer is full.
+
+        Args:
+            keys: The contexts, of shape [n, width].
+            actions: The action in each.
+            values: What each earned.
+        """
         places = (self.count + np.arange(len(keys))) % self.capacity
         self.keys[places], self.actions[places], self.values[places] = keys, actions, values
         self.count += len(keys)
@@ -190,8 +197,16 @@ def run(
 def compare(
     returns: Floats, regimes: Floats | None, ends: tuple[int, int], seed: int, epochs: int
 ) -> dict[str, Floats]:
-    """Returns the profit of every test bar, by who trades. ends: of the bars for training and of those for choosing; none of the
-    latter where both are the same. regimes: None where nobody knows them."""
+    """Returns the profit of every test bar, by who trades.
+
+    Args:
+        returns: The change of the price in each bar.
+        regimes: The true kind of market of each bar; None where nobody knows them.
+        ends: Where the bars for training end, and where those for choosing end; equal where there are none for
+            choosing.
+        seed: That of the mixture's training.
+        epochs: The passes over the bars for training.
+    """
     bars = ends[0]
     state, context = describe(returns[:-1])
     pays = returns[1:]

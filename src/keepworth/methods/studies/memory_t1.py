@@ -126,7 +126,13 @@ def _of_longmemeval(
 
 
 def by_words(question: DateQuestion, window: TimeWindow | None = None, widening: Widening = WIDENING) -> list[int]:
-    """Returns the entries in a window, all without one, by BM25; the earlier entry wins a tie."""
+    """Returns the entries in a window by BM25; the earlier entry wins a tie.
+
+    Args:
+        question: The question with its entries.
+        window: The span of time that the question names; None for all entries.
+        widening: How far the window is stretched on both sides.
+    """
     keep, order = widening.keeps(window, question.said_at), np.argsort(-question.lexical, kind="stable")
     return [int(index) for index in order if keep[index]]
 
@@ -139,6 +145,13 @@ def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
 
 
 def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQuestion:
+    """Returns a question as the policy of evidence trains on it.
+
+    Args:
+        question: The question with its entries.
+        pool: The entries among which the policy chooses.
+        x: Their features, of shape [pool, features].
+    """
     texts = [question.entries[index].text for index in pool]
     turns = [turn_of(place(question.entries[index])) for index in pool]
     gaps = [question.range.gap(question.said_at[index]) for index in pool]
@@ -159,7 +172,13 @@ def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQue
 
 
 def cosines(question: DateQuestion, pool: Sequence[int], encoder: Any) -> Any:
-    """Returns cosines of the entries of a pool with the question; 0 without an encoder."""
+    """Returns cosines of the entries of a pool with the question; 0 without an encoder.
+
+    Args:
+        question: The question with its entries.
+        pool: The entries whose cosines are returned.
+        encoder: It makes vectors of texts; None for no cosines.
+    """
     if encoder is None:
         return np.zeros(len(pool))
     vectors = encoder.encode([question.task.input, *(question.entries[index].text for index in pool)])

@@ -73,7 +73,13 @@ class Palace:
         return proposed
 
     def describe(self, entry: int, read: Sequence[int], expected: float) -> Floats:
-        """Returns features of an entry that are known before it is read; expected: the sum of the VOI read so far."""
+        """Returns features of an entry that are known before it is read.
+
+        Args:
+            entry: The index of the entry.
+            read: The indices of those that were read.
+            expected: The sum of the VOI expected of those.
+        """
         words, meaning = self.words[entry], self.meaning[entry]
         room = [at for at, name in enumerate(self.rooms) if name == self.rooms[entry]]
         read_words, read_meaning = (max(scores[list(read)], default=0.0) for scores in (self.words, self.meaning))
@@ -107,7 +113,13 @@ def _open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]]
 def explore(
     palaces: Sequence[Palace], draw: np.random.Generator, estimate: Estimate | None
 ) -> dict[str, tuple[Floats, Floats]]:
-    """Returns features and rise of V for every option at every step. It reads random options, or those of an estimate."""
+    """Returns features and rise of V for every option at every step. It reads random options, or those of an estimate.
+
+    Args:
+        palaces: The memories with their questions.
+        draw: The source of chance.
+        estimate: The estimate whose best option is read; None reads random ones.
+    """
     samples: dict[str, tuple[list[Floats], list[float]]] = {option: ([], []) for option in OPTIONS}
     for palace in palaces:
         read, expected = list[int](), 0.0
@@ -127,7 +139,13 @@ def explore(
 
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
-    """Returns the estimate of VOI: fitted on random options, then on those that it chooses; `permuted` permutes the rises."""
+    """Returns the estimate of VOI, fitted on random options, then on those that it chooses.
+
+    Args:
+        palaces: The memories with their questions.
+        draw: The source of chance.
+        permuted: Whether the rises are permuted, which is the control.
+    """
 
     def estimate(before: Estimate | None) -> Estimate:
         samples = explore(palaces, draw, before).items()

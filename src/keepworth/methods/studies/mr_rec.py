@@ -192,8 +192,15 @@ def crossed(training: Sequence[RecommendationRequest], ratings: Ratings) -> list
 def train_asking(
     training: Sequence[Recommendation], *, seed: int = 0, permuted: bool = False, first: float = 4.0
 ) -> EvidencePolicy:
-    """Trains the policy that asks, by reward. It begins by asking for what decides most in the global memory; with `first` = 0 it
-    begins at random."""
+    """Trains the policy that asks, by reward.
+
+    Args:
+        training: The users with their recommendations.
+        seed: That of the training.
+        permuted: Whether rewards are permuted, which is the control.
+        first: The weight with which it begins to ask for what decides most in the global memory; with 0 it begins at
+            random.
+    """
     questions = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
     return train_evidence(questions, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
 

@@ -80,8 +80,15 @@ class Game:
 
 
 def game(seed: Sequence[int], skills: Sequence[str], links: int, split: str = "dev", decoys: int = 2) -> Game:
-    """Returns a game for these skills: a chain of `links` of them, and for `decoys` others a thing and a tool that lead nowhere.
-    split: that of the names, "dev" or "held-out"."""
+    """Returns a game for these skills: a chain of things to do, and others that lead nowhere.
+
+    Args:
+        seed: That of the draw, as several numbers.
+        skills: The verbs, of which the chain takes some.
+        links: The length of the chain.
+        split: That of the names, "dev" or "held-out".
+        decoys: For how many other skills there are a thing and a tool.
+    """
     draw = np.random.default_rng(list(seed))
     order = [skills[at] for at in draw.permutation(len(skills))[: links + decoys]]
     names = words(split, 2 * len(order), draw)
@@ -149,7 +156,13 @@ def read(text: str, actions: tuple[str, ...]) -> Ints:
 
 
 def look(text: str, actions: tuple[str, ...], tried: set[str]) -> Ints:
-    """Returns for each action features of its words, of whether it was tried since the last change, and of all pairs."""
+    """Returns for each action features of its words, of whether it was tried since the last change, and of all pairs.
+
+    Args:
+        text: The observation.
+        actions: Those that are possible.
+        tried: Those that were tried since the last change.
+    """
     single = np.column_stack([read(text, actions), [TRIED if action in tried else 0 for action in actions]])
     return np.concatenate([single, 31 * single[:, FIRST] + single[:, SECOND]], 1) % WIDTH
 
@@ -162,7 +175,12 @@ class PairLearner:
     weights: Floats = field(default_factory=lambda: np.zeros(WIDTH))
 
     def attempt(self, game: Game, curious: float = 0.0, learns: str = "") -> list[str]:
-        """Plays a game for five steps per link. curious: the share of random actions. learns: "", "rewards" or "permuted".
+        """Plays a game for five steps per link.
+
+        Args:
+            game: The game, from its start.
+            curious: The share of random actions.
+            learns: What it learns from: "" for nothing, "rewards", or "permuted" ones.
 
         Returns:
             The rewarded facts that became true.
@@ -209,7 +227,14 @@ def try_on(agent: PairLearner, games: Sequence[Game]) -> tuple[float, dict[str, 
 
 
 def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[str, float]:
-    """Returns the results of a seed: for every arm, and for every difference."""
+    """Returns the results of a seed: for every arm, and for every difference.
+
+    Args:
+        seed: That of the games and the agents.
+        games: The games of pre-training.
+        few, episodes: After how many target episodes the agents are tested, early and at the end.
+        tests: The number of held-out games.
+    """
     skills = draw_skills(seed)
     target = skills["overlap 1"]
     held_out = [game([3, seed, at], target, 4, "held-out") for at in range(tests)]

@@ -96,7 +96,7 @@ class Memory:
             return (look + 3 * alike(ours, theirs)) / 4 - (LEAST_JOINT - LEAST)
         return look if alike(seen.reading, item.seen.reading) >= LEAST_OF_READING else 0.0
 
-    def logical_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
+    def _logical_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
         if self.joint:
             return self.visual_similarity(seen, item)
         return ((taken == item.taken) + (seen.condition == item.seen.condition)) / 2
@@ -109,6 +109,13 @@ def advice(ranked: Sequence[Guideline], what: str) -> str:
 
 
 def nearest(items: Sequence[Guideline], similarity: Sequence[float], most: int) -> list[Guideline]:
+    """Returns the most similar guidelines, best first, without those that are less similar than `LEAST`.
+
+    Args:
+        items: The guidelines.
+        similarity: That of each with the present task.
+        most: The number of guidelines at most.
+    """
     order = sorted(range(len(items)), key=similarity.__getitem__, reverse=True)[:most]
     return [items[at] for at in order if similarity[at] >= LEAST]
 
@@ -136,7 +143,7 @@ def play(
         return advice(nearest(visual, similarity, most), "words") or guess
 
     def treat(seen: Seen, taken: str) -> str:
-        similarity = [memory.logical_similarity(seen, taken, item) for item in logical]
+        similarity = [memory._logical_similarity(seen, taken, item) for item in logical]
         return advice(nearest(logical, similarity, most), "actions") or leaning[taken, seen.condition]
 
     def write(items: list[Guideline], similarity: Sequence[float], new: Guideline, what: str, right: str) -> None:
@@ -161,7 +168,7 @@ def play(
             write(visual, similarity, Guideline(seen, taken), "words", word)
         if mistreated and memory.logical:
             about = taken if memory.blind else word
-            similarity = [memory.logical_similarity(seen, about, item) for item in logical]
+            similarity = [memory._logical_similarity(seen, about, item) for item in logical]
             write(logical, similarity, Guideline(seen, about), "actions", right)
     return done
 

@@ -110,7 +110,14 @@ def scenes_of(task: StreamTask) -> list[Any]:
 
 
 def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple[list[float], float]:
-    """Returns the success of every episode of training, in order, and of held-out episodes with the most probable actions."""
+    """Returns the success of every episode of training, in order, and of held-out episodes with the most probable actions.
+
+    Args:
+        stream: The tasks of training, and the held-out ones.
+        memory: The name of the network's memory.
+        seed: That of the network and its training.
+        dimension: The size of the vectors of texts.
+    """
     from keepworth.control.ppo import Trainer
     from keepworth.control.settings import PpoSettings
 
@@ -124,7 +131,13 @@ def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple
 
 
 def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float:
-    """Returns the success in tasks with the most probable actions."""
+    """Returns the success in tasks with the most probable actions.
+
+    Args:
+        trainer: The trained network.
+        tasks: Those that are played, in order.
+        dimension: The size of the vectors of texts.
+    """
     from keepworth.control.run import TrainedAgent
 
     agent, done = TrainedAgent(trainer.network, trainer.worlds), list[float]()
@@ -139,7 +152,15 @@ def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float
 
 def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> tuple[list[float], float]:
     """Returns the success of the first `episodes` episodes with a written memory, and of the held-out ones with that memory
-    frozen."""
+    frozen.
+
+    Args:
+        stream: The tasks, and the held-out ones.
+        episodes: How many tasks it learns from.
+        seed: That of the agent.
+        name: The policy of memory.
+        control: The control under which rewards reach it, such as permuted ones; "" for none.
+    """
     from keepworth import policy
     from keepworth.memory.choose.hashed_words import HashedWords
     from keepworth.worlds.simulated import TabularAgent
@@ -186,7 +207,15 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
 
 
 def add(scores: dict[str, list[float]], arm: str, success: Sequence[float], at_last: float, episodes: int) -> None:
-    """Adds the success of an arm at a quarter, a half and the whole of its episodes, and at last."""
+    """Adds the success of an arm at a quarter, a half and the whole of its episodes, and at last.
+
+    Args:
+        scores: By arm, the scores of all seeds; the new ones are added.
+        arm: The name of the arm.
+        success: The success in each episode of training.
+        at_last: The success in held-out episodes.
+        episodes: The number of episodes of training.
+    """
     for parts in (4, 2, 1):
         until = episodes // parts
         scores.setdefault(f"{arm}, to {until}", []).append(float(np.mean(success[until // 2 : until])))

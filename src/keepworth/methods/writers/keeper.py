@@ -41,8 +41,13 @@ class Withdrawal(Operation):
     most: int = 0
 
     def decision(self, id: str, gone: str, head: int) -> tuple[Decision, str]:
-        """Returns the decision as it is logged, and its details. gone: the item's id in the memory; head: the newest entry of the
-        journal."""
+        """Returns the decision as it is logged, and its details.
+
+        Args:
+            id: The id of the decision.
+            gone: The item's id in the memory.
+            head: The newest entry of the journal.
+        """
         details = {"key": self.key, "most": self.most, "head": head}
         chosen = Decision(id, DecisionKind.WRITE, "", ((gone, self.key),), (gone,), 1.0, f"keeper:{self.version}")
         return chosen, json.dumps(details, separators=(",", ":"))

@@ -38,6 +38,13 @@ def _note(use: Use, good: bool, keywords: tuple[str, ...], tags: tuple[str, ...]
 
 
 def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], context: str) -> str:
+    """Returns the text whose vector is a note's key.
+
+    Args:
+        content: What the note says.
+        keywords, tags: Those of the note.
+        context: The sentence about it.
+    """
     return " ".join([content, *keywords, *tags, context]).strip()
 
 

@@ -14,9 +14,9 @@ import pytest
 from tests.sources import SOURCE, files, nodes
 
 ROOMS = (
-    *("adapters", "base", "charts", "cli", "control", "encoders", "evaluation", "models", "records", "serving"),
-    *("training", "worlds", "methods/benchmarks", "methods/control", "methods/objectives", "methods/recipes"),
-    *("methods/stages", "methods/studies", "methods/worlds", "methods/writers"),
+    *("adapters", "base", "charts", "cli", "control", "encoders", "evaluation", "memory", "models", "records"),
+    *("serving", "training", "worlds", "methods/benchmarks", "methods/control", "methods/objectives"),
+    *("methods/recipes", "methods/stages", "methods/studies", "methods/worlds", "methods/writers"),
 )
 """The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""
 MANY = 3

@@ -58,8 +58,17 @@ class AsyncEpisode:
 
 
 def awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
-    """Return the attribute `name` of the object that `wrapper` holds as `of`; a method is made awaitable and runs in a thread.
-    Raises AttributeError, which lists the methods of `kind`, the class of that object."""
+    """Return an attribute of the object that a wrapper holds; a method is made awaitable and runs in a thread.
+
+    Args:
+        wrapper: The object that awaits.
+        kind: The class of the object that it holds.
+        of: The name under which it holds that object.
+        name: The attribute.
+
+    Raises:
+        AttributeError: If there is no such method; the message lists those of `kind`.
+    """
     inner = vars(wrapper).get(of)
     if name.startswith("_") or not hasattr(inner, name):
         verbs = ", ".join(verb for verb in dir(kind) if not verb.startswith("_"))

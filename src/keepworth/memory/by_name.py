@@ -108,7 +108,13 @@ def settings_of(name: str) -> frozenset[str]:
 
 
 def seeded(name: str, seed: int, **settings: Any) -> Policy:
-    """Make a policy for a run with a seed, which is passed on only if the policy takes one: some draw nothing at random."""
+    """Make a policy for a run with a seed.
+
+    Args:
+        name: The name of the policy.
+        seed: The seed, which is passed on only if the policy takes one: some draw nothing at random.
+        **settings: Further settings of the policy.
+    """
     if "seed" in settings_of(name):
         settings["seed"] = seed
     return policy(name, **settings)

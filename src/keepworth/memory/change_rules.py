@@ -132,7 +132,12 @@ def attained(old: Wording, new: Wording) -> bool:
 
 
 def coverage(old: Wording, new: Wording, unit: str = "") -> float:
-    """Return the share of what `old` is about that `new` names. A unit that both count in is a part of that."""
+    """Return the share of what the older statement is about that the newer one names.
+
+    Args:
+        old, new: The older statement, and the newer one.
+        unit: A unit in which both count, which is a part of what the older one is about; "" for none.
+    """
     about = (old.anchors | old.action) - stem_list("generic") or old.anchors | old.action
     shared, units = len(about & new.content), int(unit != "" and unit in new.content)
     return (shared + units) / (len(about) + units) if about or units else 0.0
@@ -185,7 +190,12 @@ def _habit(wording: Wording) -> bool:
 
 
 def exclude(one: Value, other: Value, old: Wording, new: Wording) -> bool:
-    """Return whether two values may not both hold."""
+    """Return whether two values may not both hold.
+
+    Args:
+        one, other: A value of the older statement, and one of the newer.
+        old, new: The two statements, for what the values are about.
+    """
     if one.kind != other.kind or one.value == other.value:
         return False
     if any(value.kind == one.kind and value.value == one.value and value.of == one.of for value in new.values):

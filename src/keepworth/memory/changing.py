@@ -232,7 +232,15 @@ class Changes:
         source: str = "",
         episode: str = "",
     ) -> OperationOutcome:
-        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why."""
+        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why.
+
+        Args:
+            operation: What to do; any value is accepted.
+            user_id, agent_id, session_id: The owner of a new item, inside the bounds of this handle.
+            event_time: When it happened; "" for now.
+            source: Where it comes from, such as "manager".
+            episode: The id of the episode that the write is part of.
+        """
         self._check_episode(episode)
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         draft = Draft(
@@ -254,8 +262,20 @@ class Changes:
         repeat: bool = False,
         episode: str = "",
     ) -> Item:
-        """Reword an item, which keeps its id and validity, or set fields that say nothing about the world. With `repeat`, this is
-        done even if another item says the same already. Raises UnknownItem, InvalidText."""
+        """Reword an item, which keeps its id and validity, or set fields that say nothing about the world.
+
+        Args:
+            id: The id of the item.
+            text: The new text; None leaves it.
+            status, trust, expires_at: What to set; None leaves it as it is.
+            metadata: The whole metadata, in place of those before; None leaves them.
+            repeat: Whether this is done even if another item says the same already.
+            episode: The id of the episode that the write is part of.
+
+        Raises:
+            UnknownItem: If there is no such item in the scope.
+            InvalidText: If nothing is changed, or another item says the same already.
+        """
         fields: dict[str, Any] = {}
         if status is not None:
             fields["status"] = member(Status, status).value
@@ -325,8 +345,11 @@ class Changes:
         Args:
             text: The text, or None to delete what is under the name.
             name: Metadata that no two current items of the scope share, such as {"key": "diet"}. The item gets them.
+            user_id, agent_id, session_id: The owner, inside the bounds of this handle.
             key: What searches match instead of the text.
             metadata: More metadata. "created" is added to that of an item that replaces another: when the first was written.
+            source: Where it comes from.
+            episode: The id of the episode that the write is part of.
 
         Returns:
             The item that is there now, or None after a deletion.
@@ -377,9 +400,24 @@ class Changes:
         source: str = "",
         episode: str = "",
     ) -> Item:
-        """Replace an item because the fact changed: close it and store a successor that is linked to it. Searches return the new
-        item, and searches `as_of` an earlier time the old one. Raises UnknownItem, InvalidText, and InvalidTime if the old one
-        was said after `event_time`."""
+        """Replace an item because the fact changed: close it and store a successor that is linked to it. Searches
+        return the new item, and searches `as_of` an earlier time the old one.
+
+        Args:
+            id: The id of the item that is replaced.
+            text: The text of its successor.
+            event_time: When the fact changed; "" for now.
+            key: What searches match instead of the text.
+            expires_at: Until when the successor is shown; "" without end.
+            metadata: The successor's metadata; None for none.
+            source: Where it comes from.
+            episode: The id of the episode that the write is part of.
+
+        Raises:
+            UnknownItem: If there is no such item in the scope.
+            InvalidText: If the text is empty, or too long.
+            InvalidTime: If the old item is not open at the new one's time.
+        """
         old = self._open_item(id)
         home = self.scopes.home(old)
         self._check_episode(episode)
@@ -425,7 +463,12 @@ class Changes:
         self.store.perform(home, [(act, Draft(scope=home))], episode=episode, check=check)
 
     def delete_all(self, *, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> int:
-        """Delete every item of a user, an agent or a session, named here or when opening, and return how many there were."""
+        """Delete every item of a user, an agent or a session, and return how many there were.
+
+        Args:
+            user_id, agent_id, session_id: Whose items, inside the bounds of this handle; one of them must be named here
+                or when opening.
+        """
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
@@ -467,6 +510,10 @@ class Changes:
         scope, its queries, the tasks of its episodes, and its names. A rollback to an earlier state then raises Purged.
 
         It does not reach what others wrote about them in other scopes, backups, exports, and banks that are in use.
+
+        Args:
+            user_id, agent_id, session_id: Whose memory, inside the bounds of this handle; one of them must be named
+                here or when opening.
         """
         if self.scopes.shares_with(user_id):
             raise InvalidScope(

@@ -67,6 +67,8 @@ class LiveEpisode:
         Args:
             query: What is looked for, or observed; "" searches for the task alone.
             actions: What the agent can do here, if that is known.
+            top_k: The most items.
+            **options: Those of `Memory.search`, such as `mode` and `where`.
 
         Raises:
             InvalidText: There is neither a query nor a task.
@@ -132,7 +134,13 @@ class LiveEpisode:
         return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
 
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """Reward this episode: credit everything that it showed. `by` is the person who judged, as for `Memory.reward`."""
+        """Reward this episode: credit everything that it showed.
+
+        Args:
+            value: The reward; its range is the caller's.
+            by: The person who judged, as for `Memory.reward`.
+            source: The channel that the reward came through.
+        """
         return self._memory.reward(self.id, value, by=by, source=source)
 
     def signal(

@@ -54,7 +54,13 @@ HOW_MANY = ("top_k", "limit", "k", "n", "n_results")
 
 
 def unknown_option(of: str, name: str, options: Iterable[str]) -> UnknownOption:
-    """Return the error for a keyword `name` that the method `of` does not take; `options` are the keywords that it takes."""
+    """Return the error for a keyword that a method does not take.
+
+    Args:
+        of: The name of the method.
+        name: The keyword.
+        options: The keywords that it takes.
+    """
     names = [option for option in options if option != name]
     alike = [option for option in HOW_MANY if name in HOW_MANY and option in names]
     near = alike[0] if alike else nearest(name, names)

@@ -197,7 +197,13 @@ class EvaluationCounts:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def count(self, evaluation: Evaluation, what: str, reason: str = "") -> None:
-        """Count an evaluation: `what` is one of `COUNTS`."""
+        """Count an evaluation.
+
+        Args:
+            evaluation: What an evaluator said.
+            what: What became of it, one of `COUNTS`.
+            reason: Why nothing became of it; "" for no reason.
+        """
         getattr(self, what)[evaluation.source.removeprefix(EVALUATION)] += 1
         if reason:
             self.reasons[reason] += 1
@@ -308,7 +314,13 @@ def _targets(connection: AnyConnection, evaluation: Evaluation) -> Sequence[str]
 
 
 def is_first(memory: Memory, key: str, *, dry: bool = False) -> bool:
-    """Return whether an evaluation with this key has not been given yet by the program itself; note that it is, unless `dry`."""
+    """Return whether an evaluation has not been given yet by the program itself, and note that it is.
+
+    Args:
+        memory: The memory that takes the reward.
+        key: What tells the evaluation from all others.
+        dry: Whether nothing is noted.
+    """
     digest, store = _digest(memory.scope, "", key), memory.store
     with store.database.reading() as connection:
         before = notes.bodies(connection, notes.EVALUATED, [digest])

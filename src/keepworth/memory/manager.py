@@ -78,11 +78,16 @@ def parse(text: str, shown_ids: Sequence[str]) -> tuple[Operation, ParseStatus]:
 
 
 def ground(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
-    """Returns the operation as the bank executes it: `fact` becomes the new text, and UPDATE may become SUPERSEDE.
+    """Returns the operation as the bank executes it: the fact becomes the new text, and UPDATE may become SUPERSEDE.
 
-    `texts`: current text of each target. The rule for "UPDATE i": if the words are the same (without case, order, endings and
-    small words), or the old text has all words of the new one, NOOP; if the new text has all words of the old one, UPDATE;
-    otherwise, or where only one of them is negated, the fact changed, so SUPERSEDE, which closes the old one.
+    The rule for "UPDATE i": if the words are the same (without case, order, endings and small words), or the old
+    text has all words of the new one, NOOP; if the new text has all words of the old one, UPDATE; otherwise, or
+    where only one of them is negated, the fact changed, so SUPERSEDE, which closes the old one.
+
+    Args:
+        asked: The operation that the model asked for.
+        fact: The new fact.
+        texts: The current text of each target.
     """
     if asked.kind is OperationKind.ADD:
         return Operation(OperationKind.ADD, (), fact)
@@ -141,7 +146,15 @@ Choose = Callable[[Sequence[ManagerState]], list[str]]
 
 
 def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: str = "") -> ManagerState:
-    """Returns the state of one step: the `k` items of `bank` nearest to `fact`, in an order shuffled by `seed`."""
+    """Returns the state of one step: the items nearest to a fact, in shuffled order.
+
+    Args:
+        bank: The bank that is searched.
+        fact: The new fact.
+        k: The number of items.
+        mode: That of the search: "hybrid", "lexical" or "dense".
+        seed: That of the order.
+    """
     return _state([hit.item for hit in bank.search(fact, k, mode=mode)] if len(bank) else [], fact, seed)
 
 
@@ -181,7 +194,15 @@ class Manager:
 def act(
     bank: Bank, state: ManagerState, text: str, *, provenance: Provenance = UNKNOWN, event_time: str = ""
 ) -> MemoryEvent:
-    """Executes on `bank` the operation that the model's `text` asks for in `state`. Never raises for any text."""
+    """Executes the operation that a model's text asks for. Never raises for any text.
+
+    Args:
+        bank: The bank that is changed.
+        state: The fact, and the items that the model saw.
+        text: What the model said.
+        provenance: Where the fact comes from.
+        event_time: When it happened; "" for now.
+    """
     proposed, status = parse(text, state.ids)
     operation = ground(proposed, state.fact, dict(zip(state.ids, state.memories, strict=True)))
     outcome = bank.apply(operation, provenance=provenance, event_time=event_time)

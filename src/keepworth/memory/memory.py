@@ -243,6 +243,7 @@ class Memory(Changes):
         this memory also closes the handle.
 
         Args:
+            user_id, agent_id, session_id: The bounds of the handle; those of this memory cannot be changed.
             shared: Names of other users whose items the handle sees too, with True for those that it may also change. The
                 handle must be bound to a user, and writes for that user unless a call names another by `user_id`.
 
@@ -296,6 +297,9 @@ class Memory(Changes):
         """Return items in the order in which they were written, at most `limit`.
 
         Args:
+            user_id, agent_id, session_id: Whose items, inside the bounds of this handle.
+            kinds: The kinds of items; () for all.
+            limit: The most items.
             after: The id of the last item of the page before; "" for the first page.
             all_states: Include items that are superseded, deleted, expired or not active.
             nobody: Return only items that were written without a user.
@@ -356,6 +360,8 @@ class Memory(Changes):
         """Return at most `top_k` items, best first; pass `.decision` of the result to `reward`, and put `.text` into a prompt.
 
         Args:
+            query: What is looked for.
+            top_k: The most items.
             actions: What the agent can do here, if that is known.
             episode, step: The episode that the search is part of, and the number of its step.
             explore: False makes the policy show what rewards say is best, and try nothing else.
@@ -374,7 +380,14 @@ class Memory(Changes):
         return self.answer(ask, episode=episode, top_k=top_k, **options)
 
     def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
-        """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it."""
+        """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it.
+
+        Args:
+            ask: What is asked: the task, the query and the actions.
+            episode: The id of the episode that the search is part of.
+            top_k: The most items.
+            **options: Those of `search`.
+        """
         warn_in_event_loop()
         if episode:
             self._check_episode(episode)
@@ -530,6 +543,8 @@ class Memory(Changes):
         After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidScope.
 
         Args:
+            task: What is attempted; it is part of every search of the episode.
+            user_id, agent_id, session_id: Whose attempt it is, inside the bounds of this handle.
             by: The person whom it serves, taken from a login and never from the text; "" for the program itself.
             explore: False makes the policy try and withhold nothing, as when a memory is measured.
         """
@@ -563,6 +578,7 @@ class Memory(Changes):
 
         Args:
             target: The id of an episode, or the `decision` of a search.
+            value: The reward; its range is the caller's, the higher the better.
             by: Who judged; None for the person of the episode, "" for the program itself (a test, a verifier).
             source: The channel that the reward came through.
 
@@ -617,6 +633,8 @@ class Memory(Changes):
         """Return ids of episodes in the order in which they were begun, at most `limit`. Raises UnknownEpisode.
 
         Args:
+            user_id, agent_id, session_id: Whose episodes, inside the bounds of this handle.
+            limit: The most ids.
             after: The last id of the page before; "" for the first page.
             nobody: Return only episodes without a person.
         """
@@ -785,7 +803,13 @@ class Memory(Changes):
         session_id: str = ALL,
         at: str = "",
     ) -> Bank:
-        """Return a bank on a snapshot (by default of now). What is written to the bank stays in it until `commit`."""
+        """Return a bank on a snapshot. What is written to the bank stays in it until `commit`.
+
+        Args:
+            scope: The scope of the bank, in place of the three ids.
+            user_id, agent_id, session_id: Whose items, inside the bounds of this handle.
+            at: The name of a snapshot; "" for now.
+        """
         narrowed = scope if scope is not None else self.scopes.narrowed(user_id, agent_id, session_id)
         if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")

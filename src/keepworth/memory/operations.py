@@ -138,7 +138,15 @@ class View(Protocol):
 
 
 def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> OperationOutcome:
-    """Apply `act` to `view`. A new item gets the id `new_id` and the time `now`. A bad operation raises nothing."""
+    """Apply an act to a view. A bad operation raises nothing.
+
+    Args:
+        view: The items, which it changes.
+        act: What is done.
+        draft: The scope, the time and the source of a new item.
+        new_id: The id of a new item.
+        now: Its time.
+    """
     if isinstance(act, Assignment):
         return _assign(view, act)
     if isinstance(act, Credit):
@@ -199,6 +207,14 @@ _drafted = attrgetter(*_DRAFTED)
 
 
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
+    """Return a new item.
+
+    Args:
+        text: What it says.
+        draft: Its scope, its times and its source.
+        new_id: The id that it gets, such as "m17".
+        now: When it is written.
+    """
     return Item(new_id, text, written_at=now, **dict(zip(_DRAFTED, _drafted(draft), strict=True)))
 
 

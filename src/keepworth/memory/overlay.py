@@ -236,14 +236,27 @@ class Overlay:
     def by_words(
         self, terms: QueryTerms, count: int, statistics: CorpusStatistics, where: Filter | None = None
     ) -> Ranked:
-        """Return the `count` best items by BM25; zero scores are left out."""
+        """Return the best items by BM25; those with a score of zero are left out.
+
+        Args:
+            terms: The words of the query.
+            count: The most items.
+            statistics: How often words occur in the scope.
+            where: A filter; None for all items.
+        """
         under: Ranked = []
         if self.base is not None:
             under = self.base.by_words(terms, count, statistics, self._under(where), self.written.covers)
         return self._ranked(self.written.index.scores(terms, statistics), under, count, above=0.0)
 
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
-        """Return the `count` best items by cosine for each query; `vectors` has the shape (queries, dimension)."""
+        """Return the best items by cosine for each query.
+
+        Args:
+            vectors: Those of the queries, of shape (queries, dimension).
+            count: The most items.
+            where: A filter; None for all items.
+        """
         assert self.embedder is not None
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
@@ -365,8 +378,19 @@ class Bank:
         metadata: Mapping[str, Any] | None = None,
         deduplicate: bool = True,
     ) -> Item:
-        """Remember `text`. With `deduplicate`, an exact duplicate of an open item (see `item.duplicate_key`) is not stored again,
-        and that item is returned. Raises InvalidText, InvalidTime."""
+        """Remember a text. Raises InvalidText, InvalidTime.
+
+        Args:
+            text: What to remember.
+            provenance: Where it comes from.
+            event_time: When it happened; "" for now.
+            kind: The kind of the item.
+            key: What searches match instead of the text; None for the text.
+            trust: From 0 to 1.
+            metadata: Names with values; None for none.
+            deduplicate: Whether an exact duplicate of an open item (see `item.duplicate_key`) is not stored again, but
+                that item returned.
+        """
         checked_text(text)
         if key:
             checked_text(key, "key")
@@ -385,14 +409,25 @@ class Bank:
     def apply(
         self, operation: Operation, *, provenance: Provenance = UNKNOWN, event_time: Timestamp = ""
     ) -> OperationOutcome:
-        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why."""
+        """Carry out an operation that an agent asked for. A bad one changes nothing, and the outcome says why.
+
+        Args:
+            operation: What to do; any value is accepted.
+            provenance: Where it comes from.
+            event_time: When it happened; "" for now.
+        """
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
 
     def search(self, query: str, top_k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
-        """Return the `top_k` best items for `query`, best first.
+        """Return the best items for a query, best first.
 
-        The option `mode` is "lexical" (BM25), "dense" (cosine) or, by default, "hybrid"; for the others see `search.Request`.
         Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.
+
+        Args:
+            query: What is looked for.
+            top_k: The most items.
+            **options: `mode` is "lexical" (BM25), "dense" (cosine) or, by default, "hybrid"; for the others see
+                `search.Request`.
         """
         return self._hits([query], requested(top_k, "hybrid", options))[0]
 
@@ -403,9 +438,17 @@ class Bank:
         return Search(self._overlay, self._overlay.embedder, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "", *, as_read: bool = False) -> list[OperationOutcome]:
-        """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there. Raises
-        InvalidScope for a bank of another memory, whose ids are those of other items here; with `as_read`, ChangedMeanwhile if an
-        item of the scope changed since the bank's snapshot."""
+        """Carry out on the store, in one transaction, what was done in this bank. New items get new ids there.
+
+        Args:
+            store: The store of the bank's memory.
+            episode: The id of the episode that the writes are part of.
+            as_read: Whether nothing may have changed since the bank's snapshot.
+
+        Raises:
+            InvalidScope: If the bank is of another memory, whose ids are those of other items here.
+            ChangedMeanwhile: With `as_read`, if an item of the scope changed since the bank's snapshot.
+        """
         base, into = self._overlay.base, store.database
         of = into if base is None else base.store.database
         if of is not into and (into.in_memory or of.path != into.path):
@@ -425,8 +468,13 @@ class Bank:
     def replay(
         self, transaction: Transaction, episode: str = "", names: dict[str, str] | None = None
     ) -> list[OperationOutcome]:
-        """Carry out what was done in this bank in a transaction of the store, and return the outcomes there. The ids that items
-        of the bank get there are put into `names`, by default those of the bank."""
+        """Carry out what was done in this bank in a transaction of the store, and return the outcomes there.
+
+        Args:
+            transaction: The one that writes; it stays open.
+            episode: The id of the episode that the writes are part of.
+            names: The ids that items of the bank get there are put in here; None for the bank's own names.
+        """
         outcomes, names = list[OperationOutcome](), self._names if names is None else names
         for entry in self.journal:
             act = renamed_act(entry.act, names)

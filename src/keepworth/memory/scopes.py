@@ -21,7 +21,13 @@ class Scopes:
         self._within = within or {}
 
     def inside(self, user_id: str, agent_id: str, session_id: str, shared: Mapping[str, bool] | None = None) -> Scopes:
-        """Return the scopes of a narrower handle, with the same shared users unless `shared` is given. Raises InvalidScope."""
+        """Return the scopes of a narrower handle. Raises InvalidScope.
+
+        Args:
+            user_id, agent_id, session_id: The bounds that the call names; `ALL` for one that is left out.
+            shared: The users whose items are shared, with True for those that the handle may change; None for those
+                shared so far.
+        """
         narrower = self.narrowed(user_id, agent_id, session_id)
         if shared is not None:
             if not narrower.user:
@@ -34,7 +40,11 @@ class Scopes:
         return Scopes(narrower, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
 
     def narrowed(self, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> Scope:
-        """Return the scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
+        """Return the scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly.
+
+        Args:
+            user_id, agent_id, session_id: The bounds that the call names; `ALL` for one that is left out.
+        """
         # Only leaving it out stands for all users: a user "", 0 or None is a mistake, and must not open the whole memory.
         parts = named_parts(user=user_id, agent=agent_id, session=session_id)
         if not parts:
@@ -51,7 +61,11 @@ class Scopes:
 
     def seen(self, user_id: str = ALL, agent_id: str = ALL, session_id: str = ALL) -> Scope:
         """Return the scope in which a call searches: with shared items if it names no user, and with the items of a shared user
-        alone if it names that user."""
+        alone if it names that user.
+
+        Args:
+            user_id, agent_id, session_id: The bounds that the call names; `ALL` for one that is left out.
+        """
         if not self.shares:
             return self.narrowed(user_id, agent_id, session_id)
         bounds = self._bounds(agent_id, session_id)
@@ -63,7 +77,12 @@ class Scopes:
         return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 
     def asking(self, agent_id: str = ALL, session_id: str = ALL, *, seen: Scope) -> Scope:
-        """Return the scope under which a search of `seen` is logged: with shared items, the scope of the handle that asks."""
+        """Return the scope under which a search is logged: with shared items, that of the handle that asks.
+
+        Args:
+            agent_id, session_id: The bounds that the call names; `ALL` for one that is left out.
+            seen: The scope in which is searched.
+        """
         return self.narrowed(ALL, agent_id, session_id) if self.shares else seen
 
     @property

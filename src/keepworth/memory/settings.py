@@ -44,7 +44,13 @@ class MemorySettings(TypedDict, total=False):
 def check_settings(
     opens: Callable[..., object], settings: MemorySettings, *, encoder: object, seed: int | None, writer: object
 ) -> None:
-    """Raise UnknownOption or InvalidFilter for invalid settings. `opens` is the function that was called with them."""
+    """Raise UnknownOption or InvalidFilter for invalid settings.
+
+    Args:
+        opens: The function that was called with them.
+        settings: What the caller gave.
+        encoder, seed, writer: The other arguments of that function, with which some settings have no effect.
+    """
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
         name, options = unknown[0], [*signature(opens).parameters][1:-1]
         if name in settings_of(DEFAULT):

@@ -40,8 +40,15 @@ NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
 def write(
     memory: Memory, content: str | Sequence[Message], *, writer: Writer | None = None, **options: Any
 ) -> list[tuple[Item, OperationKind]]:
-    """Let a writer, by default that of `memory`, turn messages into items, in one transaction. If it fails, store the messages
-    word for word. Returns what became of each item (see `_became`). Raises what `Memory.add` raises."""
+    """Let a writer turn messages into items, in one transaction. If it fails, store the messages word for word. Returns
+    what became of each item (see `_became`). Raises what `Memory.add` raises.
+
+    Args:
+        memory: The memory that is written.
+        content: A text, or messages.
+        writer: The writer; None for that of the memory.
+        **options: Those of `Memory.add`.
+    """
     messages = [_clean(message) for message in messages_of(content)]
     for message in messages:
         timestamp(message.get("said_at"))

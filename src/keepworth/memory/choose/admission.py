@@ -90,8 +90,13 @@ def _extra_problem(extra: object) -> str:
 
 
 def checked_proposal(proposed: Advice, episode: str, person: str) -> Advice:
-    """Check advice that was offered from outside, or seen in an episode for `person`, and return it with its source. Raises
-    InvalidAdvice."""
+    """Check advice, and return it with its source. Raises InvalidAdvice.
+
+    Args:
+        proposed: The advice.
+        episode: The id of the episode in which it was seen; "" if it was offered from outside.
+        person: The user in whose episode that was; "" for nobody.
+    """
     if episode and isinstance(proposed, Advice):
         proposed = replace(proposed, source=on_word_of(person))
     problem = advice_problem(proposed)

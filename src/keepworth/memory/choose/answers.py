@@ -50,8 +50,14 @@ def _column_problem(name: str, column: object, number: int) -> str:
 
 
 def slate_problem(slate: object, part: object, number: int, most: int) -> str:
-    """Return what is wrong with places among `number` candidates, of which `most` may be shown, or with the part of the
-    distribution that drew them."""
+    """Return what is wrong with the places that a selector chose, or with the part of the distribution that drew them.
+
+    Args:
+        slate: The places, in order.
+        part: The name of the part.
+        number: The number of candidates.
+        most: The most that may be shown.
+    """
     if not isinstance(slate, (Sequence, np.ndarray)) or not all(_is_whole(index) for index in slate):
         return f"chose {slate!r:.60} instead of places"
     if outside := [index for index in slate if not 0 <= index < number]:

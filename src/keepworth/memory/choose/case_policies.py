@@ -16,6 +16,8 @@ def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, f
     """Returns a policy whose items are cases stored as they happened.
 
     Args:
+        name: The name of the policy.
+        retriever, valuer, selector: Its slots.
         failures: Whether failed cases are kept and shown, too.
         steps: Whether each step of an episode is a case.
     """
@@ -31,7 +33,14 @@ def of_cases(
     *maintainers: Maintainer,
     keyer: Keyer = whole,
 ) -> Policy:
-    """Returns a policy that shows cases as `exemplars`, and keeps as many as `Capacity` allows."""
+    """Returns a policy that shows cases as `exemplars`, and keeps as many as `Capacity` allows.
+
+    Args:
+        name: The name of the policy.
+        retriever, valuer, selector, writer: Its slots.
+        keyer: What a situation is looked up by; the whole of it by default.
+        *maintainers: They run after each episode, before the limit of cases.
+    """
     return Policy(name, keyer, retriever, valuer, selector, exemplars, writer, (*maintainers, Capacity()))
 
 
@@ -40,7 +49,15 @@ BELOW = -1.5
 
 
 def statistical(name: str, valuer: Valuer, pool: int, selection: Coherent, failures: bool) -> Policy:
-    """Returns a policy that shows the items whose advice has the highest estimated value, as long as they do not contradict."""
+    """Returns a policy that shows the items whose advice has the highest estimated value, as long as they do not contradict.
+
+    Args:
+        name: The name of the policy.
+        valuer: It estimates the reward of what an item advises.
+        pool: The most similar cases that are valued.
+        selection: It chooses among them.
+        failures: Whether failed cases are kept and shown, too.
+    """
     return cases(name, MostSimilar(pool, 0.1), valuer, selection, failures, steps=True)
 
 

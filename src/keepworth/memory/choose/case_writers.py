@@ -40,7 +40,15 @@ def case_text(use: Use, good: bool) -> str:
 
 
 def advised(action: str, good: bool, key: str, text: str, **rest: Any) -> Advice:
-    """Returns the advice to do an action, or to avoid it where it was not good. rest: fields of `Advice`."""
+    """Returns the advice to do an action, or to avoid it.
+
+    Args:
+        action: What is to be done or avoided.
+        good: Whether it was good, and is to be done.
+        key: What the advice is found by.
+        text: What a reader is shown.
+        **rest: Other fields of `Advice`.
+    """
     return Advice(key, text, (action,) if good else (), () if good else (action,), good, **rest)
 
 

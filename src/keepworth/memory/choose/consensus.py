@@ -112,6 +112,7 @@ class Consensus:
         """Return 1 if people agree that they are better off with an item, -1 if worse, else 0.
 
         Args:
+            id: The id of the item.
             without: Users whose rewards do not count: the one for whom this is, and those whose rewards it learns from directly.
             quorum: How many more people there must be on one side than on the other, who are at least half of those who voted;
                 0 for no consensus at all.

@@ -36,7 +36,13 @@ def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
 
 
 def exemplars(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """Shows cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+    """Shows cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153).
+
+    Args:
+        items: What is shown, in its order.
+        query: What was asked, with the actions that are possible.
+        similarities: The cosine of each item with the query.
+    """
     if not items:
         return Presented("")
     good, bad, facts = sorted_out(items)

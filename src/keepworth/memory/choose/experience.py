@@ -137,7 +137,14 @@ class Experience:
         """Return a situation as the policy sees it.
 
         Args:
+            goal: The task.
+            observation: What the agent sees; "" where the task is all.
+            actions: What it can do here, if that is known.
+            step: The number of the step in the episode, from 0.
+            learning: Whether the policy may explore.
+            by: The person for whom it is asked; "" for nobody.
             vector: Of the situation, if it is known, or of the text `encoded`, if that is given.
+            encoded: The text whose vector `vector` is; another text is encoded anew.
             episode: Its number, if others were begun that are not finished.
             time: If it is not now.
             most: How many items may be shown.
@@ -175,8 +182,13 @@ class Experience:
     def candidates(
         self, query: Query, admits: Callable[[Item], bool] | None = None, *, narrowly: bool = False
     ) -> Candidates:
-        """Return what the policy retrieves. admits: which items may be shown; narrowly: whether these are few, so that the policy
-        ranks only them."""
+        """Return what the policy retrieves.
+
+        Args:
+            query: The situation.
+            admits: It says which items may be shown; None for all.
+            narrowly: Whether these are few, so that the policy ranks only them.
+        """
         retrieve, items = self.policy.retriever, self.pool.items
         assert retrieve is not None
         with (
@@ -190,8 +202,14 @@ class Experience:
     def choose(
         self, query: Query, candidates: Candidates, drawn: Mapping[int, tuple[float, bool]] | None = None
     ) -> Use:
-        """Choose which of the candidates to show. `drawn` are those about which chance decided earlier in the episode, by their
-        places: the probability of being shown that each had, and whether it is."""
+        """Choose which of the candidates to show.
+
+        Args:
+            query: The situation.
+            candidates: The items among which is chosen, with their similarities.
+            drawn: By place, those about which chance decided earlier in the episode: the probability of being shown
+                that each had, and whether it is.
+        """
         number = len(candidates)
         try:
             values = self.policy.valuer.estimate(query, candidates, self.pool)
@@ -321,7 +339,14 @@ class Experience:
         self.time += 1
 
     def remember(self, uses: Sequence[Use], outcome: float, *, by: str = "", alone: bool = False) -> None:
-        """Learn from choices on file, which have their actions and rewards. What they wrote and retired is there already."""
+        """Learn from choices on file, which have their actions and rewards. What they wrote and retired is there already.
+
+        Args:
+            uses: The choices.
+            outcome: The reward of all of them.
+            by: The person who gave it; "" for the program itself.
+            alone: Whether it was given to a single choice, and not to its episode.
+        """
         if alone and uses and all(self.has(use.decision, outcome, by) for use in uses):
             return
         with self.pool.frozen():
@@ -332,7 +357,13 @@ class Experience:
         self._move_on(share)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
-        """Return whether a choice has just this reward of its own."""
+        """Return whether a choice has just this reward of its own.
+
+        Args:
+            decision: The id of the choice.
+            reward: The value that is compared.
+            by: The person who gave it; "" for the program itself.
+        """
         return self.alone.get(decision) == (reward, by)
 
     def _learn_all(self, uses: Sequence[Use], outcome: float, by: str, alone: bool) -> float:

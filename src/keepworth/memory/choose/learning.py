@@ -195,6 +195,8 @@ class Learning:
         """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
 
         Args:
+            ask: What is asked: the task, the query and the actions.
+            top_k: The most items.
             sources: Where candidates come from, and which may be shown at all.
             user: That of the scope in which is searched.
         """
@@ -383,8 +385,14 @@ class Learning:
         return self._seq
 
     def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
-        """Return whether the latest reward of an episode or a decision is this one, from the same person through the same
-        channel."""
+        """Return whether the latest reward of an episode or a decision is this one.
+
+        Args:
+            about: The episode or the decision.
+            value: The reward.
+            by: The person who gave it; "" for the program itself.
+            source: The channel through which it came.
+        """
         if not about.decision:
             with self.store.database.reading() as connection:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
@@ -398,9 +406,16 @@ class Learning:
             return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
-        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction. This is for
-        policies that keep items of their own; others learn from the journal at the next choice (`_now`). by: who gave it, "" for
-        the program itself. Raises ClosedEpisode."""
+        """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction.
+        This is for policies that keep items of their own; others learn from the journal at the next choice (`_now`).
+        Raises ClosedEpisode.
+
+        Args:
+            about: The episode or the decision.
+            value: The reward.
+            by: The person who gave it; "" for the program itself.
+            source: The channel through which it came.
+        """
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()
@@ -458,7 +473,15 @@ class Learning:
     def propose(
         self, proposed: Advice, scope: Scope, episode: str = "", number: int | None = None, person: str = ""
     ) -> str:
-        """Store advice from outside, or seen in an episode for `person`, and return its id. Raises InvalidAdvice."""
+        """Store advice from outside, or seen in an episode, and return its id. Raises InvalidAdvice.
+
+        Args:
+            proposed: The advice.
+            scope: The scope in which it is stored.
+            episode: The id of the episode in which it was seen; "" for advice from outside.
+            number: The number of that episode for the policy; None for the one that was begun last.
+            person: The user in whose episode it was seen; "" for nobody.
+        """
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
@@ -483,7 +506,13 @@ class Learning:
     # Judging.
 
     def worth(self, item: Item, query: str, scope: Scope) -> Worth:
-        """Return what showing an item adds where `query` is asked, according to rewards. scope: what the caller sees."""
+        """Return what showing an item adds to a question, according to rewards.
+
+        Args:
+            item: The one that is judged, as the search returned it.
+            query: The question.
+            scope: What the caller sees.
+        """
         with self._lock:
             record = self._read_accounts(scope)
             return record.worth(self._experience.query(query, ""), as_pooled(item))
@@ -623,8 +652,13 @@ class Learning:
         )
 
     def count_reward(self, decision: str, value: float, by: str) -> None:
-        """Count a reward of this process for a decision, or for a whole episode (""), and save what was learned where that was
-        not done for a while."""
+        """Count a reward of this process, and save what was learned if that was not done for a while.
+
+        Args:
+            decision: The id of the rewarded choice; "" for a whole episode.
+            value: The reward.
+            by: The person who gave it; "" for the program itself.
+        """
         with self._lock:
             if decision:
                 self._given[decision] = value, by

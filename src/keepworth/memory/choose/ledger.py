@@ -62,13 +62,26 @@ EXPECTED, EXPECTED_ROWS = 0.1, 100.0
 
 
 def scores(a: Floats, p: Floats, y: Floats, g: Floats | float) -> Floats:
-    """Return psi of each row; all arrays have one shape. The mean over rows is the effect."""
+    """Return psi of each row, whose mean is the effect.
+
+    Args:
+        a: 1 where the item was shown, 0 where it was withheld.
+        p: The probability with which it was shown.
+        y: The reward.
+        g: The reward that was expected before either was known.
+    """
     return (a - p) / (p * (1.0 - p)) * (y - g)
 
 
 def snips(a: Floats, p: Floats, y: Floats) -> float:
     """Return the self-normalised estimate ("The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015), or nan
-    without rows of both kinds."""
+    without rows of both kinds.
+
+    Args:
+        a: 1 where the item was shown, 0 where it was withheld.
+        p: The probability with which it was shown.
+        y: The reward.
+    """
     shown, withheld = a / p, (1.0 - a) / (1.0 - p)
     if not shown.sum() or not withheld.sum():
         return math.nan
@@ -76,15 +89,26 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
 
 
 def deviation(n: Any, total: Any, squares: Any, most: Any) -> Any:
-    """Return the standard deviation of psi that intervals use, from `n` rows, the sums of psi and of its square, and the mean
-    over rows of the largest possible variance, (range of rewards)^2 / 4 / (p (1 - p)). Takes numbers or arrays of one shape."""
+    """Return the standard deviation of psi that intervals use, of numbers or of arrays of one shape.
+
+    Args:
+        n: The number of rows.
+        total, squares: The sums of psi and of its square.
+        most: The mean over rows of the largest possible variance, (range of rewards)^2 / 4 / (p (1 - p)).
+    """
     spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
     return np.sqrt((spread + PRIOR * most) / (n + PRIOR))
 
 
 def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
-    """Return half the width of the interval around the mean of n > 0 rows, which holds at all n at once (arXiv 2103.06476, eq.
-    10, with rho^2 of its appendix B.2 for `NARROWEST_AT`). Takes numbers or arrays of one shape."""
+    """Return half the width of the interval around a mean, which holds at all n at once (arXiv 2103.06476, eq. 10, with
+    rho^2 of its appendix B.2 for `NARROWEST_AT`). Takes numbers or arrays of one shape.
+
+    Args:
+        n: The number of rows, above 0.
+        deviation: The standard deviation of a row.
+        alpha: The probability that the interval misses at any n.
+    """
     rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / NARROWEST_AT
     inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
     return deviation * np.sqrt(inside)
@@ -97,15 +121,26 @@ def rows_needed(effect: float, deviation: float) -> int:
 
 
 def rate(withhold: float, cost: float, budget: float) -> float:
-    """Return the probability with which an item under test is withheld: at most `withhold`, and so that its expected cost per
-    episode stays within the budget, both as shares of the range of rewards. It is never below half of `withhold`: slower tests
-    cost no less in all, because they take longer."""
+    """Return the probability with which an item under test is withheld. It is never below half of `withhold`: slower
+    tests cost no less in all, because they take longer.
+
+    Args:
+        withhold: The largest probability.
+        cost: The expected cost of withholding the item once, as a share of the range of rewards.
+        budget: The expected cost per episode that is allowed, as such a share too.
+    """
     return min(max(budget / max(cost, 1e-12), withhold / 2.0), withhold)
 
 
 def expected_cost(n: Any, total: Any, span: float) -> Any:
-    """Return the expected cost of withholding an item once, as a share of the range of rewards: its effect, shrunk towards
-    `EXPECTED`. n: rows; total: sum of psi. Takes numbers or arrays of one shape."""
+    """Return the expected cost of withholding an item once, as a share of the range of rewards: its effect, shrunk
+    towards `EXPECTED`. Takes numbers or arrays of one shape.
+
+    Args:
+        n: The number of rows.
+        total: The sum of psi.
+        span: The highest reward less the lowest.
+    """
     return (total / (span or 1.0) + EXPECTED * EXPECTED_ROWS) / (n + EXPECTED_ROWS)
 
 
@@ -200,8 +235,18 @@ def account(
     expected: Floats | float = 0.0,
     by: Rows | None = None,
 ) -> Account:
-    """Make an account from rows in order, each column of shape (n,). `span` is the highest reward less the lowest, `expected` the
-    reward expected from the situation alone, `by` the number of who rewarded, 0 for the program itself."""
+    """Make an account from rows in order, each column of shape (n,).
+
+    Args:
+        item: The id of the item.
+        a: 1 where the item was shown, 0 where it was withheld.
+        p: The probability with which it was shown.
+        y: The reward.
+        g: The reward that was expected before either was known.
+        span: The highest reward less the lowest.
+        expected: The reward expected from the situation alone, for the self-normalised effect.
+        by: The number of the person who rewarded, 0 for the program itself; None if nobody is known.
+    """
     n, shown = len(a), int(a.sum())
     if not n:
         return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, span, 0.0)
@@ -328,9 +373,20 @@ class Ledger:
         bounds: tuple[float, float] = (-math.inf, math.inf),
         by: str = "",
     ) -> None:
-        """Add a rewarded choice, whose number `at` grows. `unit` is what chance decides once for: an episode, or a choice by
-        itself. `odds` are the probabilities of being shown of the items under test, `expected` is the reward expected when it was
-        drawn."""
+        """Add a rewarded choice.
+
+        Args:
+            unit: What chance decides once for: the id of an episode, or of a choice by itself.
+            decision: The id of the choice.
+            reward: What the choice earned, in the caller's unit.
+            weight: How much the reward counts among those of the unit.
+            shown: The ids of the items that were shown.
+            odds: The probability of being shown of each item under test.
+            expected: The reward expected when it was drawn.
+            at: A number that grows with each choice.
+            bounds: The lowest and the highest reward so far.
+            by: The person who gave it; "" for the program itself.
+        """
         evidence = self._units.get(unit)
         if evidence is None:
             if not odds and unit == decision:

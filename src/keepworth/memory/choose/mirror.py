@@ -140,6 +140,13 @@ class Mirror:
     def write(self, transaction: Transaction, since: int, now: str, episode: str, by: str) -> dict[int, str]:
         """Write the pool's changes since a version to the file, one operation for each changed row.
 
+        Args:
+            transaction: The transaction of the file.
+            since: The version of the pool after which changes are written.
+            now: The time of the writes.
+            episode: The id of the episode that they are part of.
+            by: The person for whom they are written; "" for nobody.
+
         Returns:
             The ids of new rows, for `name` to take once they are committed.
         """

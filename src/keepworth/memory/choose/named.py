@@ -27,8 +27,14 @@ OLDEST, NEWEST = 4, 12
 
 
 def roles_of(items: Sequence[Item], actions: Sequence[str], similarities: Sequence[float]) -> dict[str, list[int]]:
-    """Return the roles, in order, of each action that one of the items names, which the episode wrote, oldest first. Items with
-    advice name what they advise; of others the text is searched. `similarities` are those to the question, () if unknown."""
+    """Return the roles, in order, of each action that one of the items names. Items with advice name what they advise;
+    of others the text is searched.
+
+    Args:
+        items: What the episode wrote, oldest first.
+        actions: The possible actions.
+        similarities: Those of the items to the question; () if unknown.
+    """
     naming = [(index, named) for index, item in enumerate(items) if (named := _named_by(item, actions))]
     if not naming:
         return {}

@@ -158,7 +158,14 @@ class Pool:
         return advising
 
     def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1) -> int:
-        """Add an item and return its row."""
+        """Add an item and return its row.
+
+        Args:
+            draft: What the item says and advises.
+            status: Its state, such as active.
+            time: The number of the task at which it is written.
+            episode: The number of the episode that wrote it; -1 for none.
+        """
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:
             data |= {"trigger": draft.trigger, "payload": draft.payload}
@@ -230,7 +237,13 @@ class Pool:
         self._put_status(row, CODES[status])
 
     def revise(self, row: int, *, key: str | None = None, **data: Any) -> None:
-        """Give an item another key or other metadata. Its vector follows at once."""
+        """Give an item another key or other metadata. Its vector follows at once.
+
+        Args:
+            row: The row of the item.
+            key: The new key; None leaves it.
+            **data: Metadata to set; others stay.
+        """
         if self._frozen:
             return
         old = self.items[row]
@@ -289,10 +302,15 @@ _PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP
 
 
 def grown(column: Any, size: int, width: int = 0) -> Any:
-    """Return `column` with room for `size` rows, the new ones zero. width: the length of a row, if the column was empty.
+    """Return a column with more room; new rows are zero.
 
-    A large column is allocated on its own, so that its memory returns to the system when it is outgrown; a process keeps most of
-    what is freed in small pieces.
+    A large column is allocated on its own, so that its memory returns to the system when it is outgrown; a process
+    keeps most of what is freed in small pieces.
+
+    Args:
+        column: The array, with a row for each item.
+        size: The number of rows of the new one.
+        width: The length of a row, if the column was empty.
     """
     shape = (size, *((width,) if width else column.shape[1:]))
     count = math.prod(shape) * column.dtype.itemsize

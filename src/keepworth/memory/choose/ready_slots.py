@@ -21,7 +21,14 @@ NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
 
 def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
-    """Returns the `k` most similar rows above a threshold, best first; the newer row wins a tie."""
+    """Returns the `k` most similar rows above a threshold, best first; the newer row wins a tie.
+
+    Args:
+        similarities: That of each row.
+        rows: The rows, in ascending order.
+        k: The most that are returned.
+        above: The similarity that has to be exceeded.
+    """
     if not len(rows):
         return NOTHING
     if len(rows) > max(BLOCK * BLOCK, 4 * BLOCK * k):
@@ -158,6 +165,14 @@ class Experiences:
         self.what, self.reward, self.time = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
 
     def add(self, where: Vectors, what: int, reward: float, time: int) -> None:
+        """Adds an outcome, as one more row.
+
+        Args:
+            where: The vector of the situation, or of the item.
+            what: The number of the action that was taken.
+            reward: What the action earned.
+            time: The number of the task.
+        """
         n = self.count
         if n == len(self.what):
             size = max(64, 2 * n)
@@ -172,7 +187,13 @@ class Experiences:
 
 
 def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
-    """Returns each item's value from the gain of its action, `-WARNING` times it for a warning. Similarity breaks ties."""
+    """Returns each item's value from the gain of its action.
+
+    Args:
+        gained: The gain of the action that each item names; a warning is worth `-WARNING` times it.
+        candidates: The items, whose similarity breaks ties.
+        pool: The rows of all items, which say what is a warning.
+    """
     result: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
     return result
 
@@ -181,11 +202,13 @@ PLACES = ("ignored", "among", "newest", "oldest")
 
 
 def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) -> Policy:
-    """Returns `method` with the `recent` newest items as candidates, too, as far as they are of the same episode.
+    """Returns a policy that also has the newest items of the same episode as candidates.
 
     Args:
+        method: The policy that chooses.
         here: "among" leaves their order to the method, "newest" and "oldest" show them before all others, and "ignored" changes
             nothing, as in papers without episodes.
+        recent: How many of the newest items are looked at.
 
     Raises:
         InvalidPolicy: For any other `here`.

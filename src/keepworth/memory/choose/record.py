@@ -95,7 +95,13 @@ class PolicyRecord:
     # After rewards.
 
     def has(self, decision: str, reward: float, source: str) -> bool:
-        """Return whether the latest reward of a decision from this source is this one."""
+        """Return whether the latest reward of a decision from this source is this one.
+
+        Args:
+            decision: The id of the choice.
+            reward: The value that is compared.
+            source: The channel through which it came.
+        """
         return False
 
     def worth(self, query: Query, item: Item) -> Worth:

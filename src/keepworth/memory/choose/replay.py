@@ -58,6 +58,8 @@ class Replay:
         others have one, and if it goes by the rows of a pool, nor does one that showed an item that is gone.
 
         Args:
+            news: The reward, as the journal has it.
+            about: The task, the person and the choices that it is about, as they are on file.
             stale: Whether it is too old for a record to encode the question again if its vector is missing.
             trusts: How far the reward counts for each choice, if that was judged before.
             by_record: Whether a record learns from it; None if the policy's own does if it has one.
@@ -203,7 +205,13 @@ def details_of(use: Use) -> dict[str, Any]:
 
 
 def packed_vector(vector: Vectors, set_id: int, *, whole: bool) -> bytes:
-    """Pack the id of the encoder's set of vectors and a vector: bit for bit if `whole`, else in eight bits a number."""
+    """Pack the id of the encoder's set of vectors and a vector.
+
+    Args:
+        vector: The vector, of shape (dimension,).
+        set_id: The number of the encoder's set of vectors, below 65,536.
+        whole: Whether it is kept bit for bit; else in eight bits a number.
+    """
     return struct.pack("<H", set_id) + (vector.astype("<f4") if whole else in_eight_bits(vector)).tobytes()
 
 
@@ -214,8 +222,14 @@ def asked_then(task: str, choice: Choice) -> tuple[str, str]:
 
 
 def rewarded_choices(connection: AnyConnection, about: Rewarded, value: float) -> tuple[str, str, list[Choice] | None]:
-    """Return the task, the person, and the choices that a reward is about. The choices are None if the episode has this reward
-    already."""
+    """Return the task, the person, and the choices that a reward is about; None for the choices if the episode has this
+    reward already.
+
+    Args:
+        connection: The open file.
+        about: The episode or the decision that was rewarded.
+        value: The reward.
+    """
     record = log.record(connection, about.episode) if about.episode else None
     task, person = (record.task, record.person) if record is not None else ("", "")
     if about.decision:

@@ -67,8 +67,14 @@ class Trust:
         return number
 
     def judge(self, by: str, expected: float, reward: float, usual: float) -> float:
-        """Return how far a reward counts, which somebody gave where another was expected and the mean of all is `usual`; all
-        three from 0 to 1."""
+        """Return how far a reward counts.
+
+        Args:
+            by: The person who gave it; "" for the program itself, which always counts.
+            expected: The reward that was expected there, from 0 to 1.
+            reward: The reward itself, from 0 to 1.
+            usual: The mean of all rewards, from 0 to 1.
+        """
         if not by:
             return 1.0
         spoken = self.spoken[: len(self.numbers)].copy()

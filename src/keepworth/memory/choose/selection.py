@@ -100,7 +100,13 @@ class Coherent:
 
 
 def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
-    """Returns what each item advises in this situation, as a number of its content. Conditions in its text are evaluated."""
+    """Returns what each item advises in this situation, as a number of its content. Conditions in its text are evaluated.
+
+    Args:
+        pool: The rows of all items.
+        rows: The rows that are asked about.
+        query: The situation, in which conditions hold or not.
+    """
     contents: Numbers = pool.content[rows].copy()
     for index in np.flatnonzero(pool.conditional[rows]):
         contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])

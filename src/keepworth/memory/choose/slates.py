@@ -37,7 +37,13 @@ def ndtr(x: Floats | float) -> Floats:
 
 
 def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slate:
-    """Draws `k` (at most len(scores)) candidates in order. `scores` are log-weights, such as similarity / temperature."""
+    """Draws candidates in order.
+
+    Args:
+        scores: Log-weights, such as similarity / temperature.
+        k: How many are drawn, at most len(scores).
+        generator: The source of chance.
+    """
     noisy = np.asarray(scores, dtype=np.float64) + generator.gumbel(size=len(scores))
     return tuple(int(i) for i in np.argsort(-noisy, kind="stable")[:k])
 
@@ -66,9 +72,14 @@ def thompson_slate(
     floor: float = -np.inf,
     conflicts: Bools | None = None,
 ) -> Slate:
-    """Draws at most `k` candidates: for each slot the largest of fresh normal draws, until none exceeds `floor`.
+    """Draws candidates: for each slot the largest of fresh normal draws, until none exceeds the floor.
 
-    conflicts: (n, n); a candidate that conflicts with one already chosen is not drawn any more.
+    Args:
+        means, deviations: Those of each candidate's value, of shape (n,).
+        k: The most that are drawn.
+        generator: The source of chance.
+        floor: The value that a draw has to exceed.
+        conflicts: Of shape (n, n): a candidate that conflicts with one already chosen is not drawn any more.
     """
     draws = means + deviations * generator.standard_normal((min(k, len(means)), len(means)))
     slate: list[int] = []
@@ -93,9 +104,16 @@ def thompson(
     floor: float = -np.inf,
     conflicts: Bools | None = None,
 ) -> float:
-    """Returns the probability that `thompson_slate` with the same arguments draws exactly `slate`.
+    """Returns the probability that `thompson_slate` draws exactly this slate, accurate to about 1e-8, however different
+    the deviations are.
 
-    deviations must be positive: a point mass belongs in `floor`. Accurate to about 1e-8, however different they are.
+    Args:
+        means, deviations: Those of each candidate's value. Deviations must be positive: a point mass belongs in
+            `floor`.
+        slate: The places of the candidates, in order.
+        k: The most that are drawn.
+        floor: The value that a draw has to exceed.
+        conflicts: Of shape (n, n): a candidate that conflicts with one already chosen is not drawn any more.
     """
     means = np.asarray(means, dtype=np.float64)
     deviations = np.asarray(deviations, dtype=np.float64)

@@ -367,7 +367,13 @@ Presenter = Callable[[list[Item], Query, Sequence[float]], Presented]
 def combined_advice(
     items: list[Item], query: Query, similarities: Sequence[float]
 ) -> tuple[tuple[str, float, float], ...]:
-    """Return what the shown items would have their reader do, as (action, weight, similarity)."""
+    """Return what the shown items would have their reader do, as (action, weight, similarity).
+
+    Args:
+        items: What is shown, in its order.
+        query: What was asked, with the actions that are possible.
+        similarities: The cosine of each item with the query.
+    """
     return tuple(
         (action, weight, near)
         for item, near in zip(items, similarities, strict=True)
@@ -376,7 +382,13 @@ def combined_advice(
 
 
 def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """Return one line for each item, in the order in which they are shown."""
+    """Return one line for each item, in the order in which they are shown.
+
+    Args:
+        items: What is shown, in its order.
+        query: What was asked, with the actions that are possible.
+        similarities: The cosine of each item with the query.
+    """
     return Presented(
         "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
     )
@@ -453,8 +465,14 @@ def need(
     positive: dict[str, float] | None = None,
     rate: dict[str, float] | None = None,
 ) -> None:
-    """Raise InvalidPolicy for a count that is not a whole number of at least 1, a size that is not finite and positive, or a rate
-    outside [0, 1]."""
+    """Raise InvalidPolicy for a setting that is out of range.
+
+    Args:
+        of: What has the settings, for the message.
+        count: By name, numbers that must be whole and at least 1.
+        positive: By name, numbers that must be finite and above 0.
+        rate: By name, numbers that must lie in [0, 1].
+    """
     for values, kind, fits, fix in (
         (count, Integral, lambda value: value >= 1, "It must be a whole number, at least 1."),
         (positive, Real, lambda value: math.isfinite(value) and value > 0.0, "It must be finite and above 0."),

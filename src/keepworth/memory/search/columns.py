@@ -150,7 +150,14 @@ class MetadataColumns:
             self._columns[field] = _Column(field, rows)
 
     def take(self, field: Field, numbers: Numbers, texts: Sequence[str], values: Sequence[Any]) -> None:
-        """Build one column for all current items from texts; see `_Column.of_texts`."""
+        """Build one column for all current items.
+
+        Args:
+            field: The name in the metadata.
+            numbers: The numbers of the items, of shape (n,).
+            texts: For each item, a text that is equal for items of equal value.
+            values: The values of the distinct texts, in order of first appearance.
+        """
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
     def follow(self, changes: Sequence[tuple[int, int, Mapping[str, Any] | None]]) -> None:
@@ -204,8 +211,14 @@ def fields_of(tree: Tree) -> list[Field]:
 
 
 def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Sequence[int]) -> Mask:
-    """Return `mask` with the entries of some items computed again from their metadata in `rows`. Items that are not in `rows` are
-    masked out."""
+    """Return a mask with the entries of some items computed again.
+
+    Args:
+        mask: By item number, whether the filter admits it.
+        tree: The filter.
+        rows: The present metadata of the items; those that are not in here are masked out.
+        numbers: The numbers of the items, at least one.
+    """
     out: Mask = np.zeros(max(len(mask), max(numbers) + 1), bool)
     out[: len(mask)] = mask
     for number in numbers:

@@ -70,14 +70,25 @@ def total(one: CorpusStatistics, other: CorpusStatistics) -> CorpusStatistics:
 
 
 def bm25(weight: float, count: Any, length: Any, mean_length: float) -> Any:
-    """Return what a term adds to the score of documents that have it `count` times and are `length` words long: numbers or
-    arrays."""
+    """Return what a term adds to the score of documents, as a number or an array.
+
+    Args:
+        weight: The inverse document frequency of the term.
+        count: How often a document has it.
+        length: The words of the document.
+        mean_length: The words of a document on average.
+    """
     return weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean_length))
 
 
 def term_scores(words: Sequence[str], weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
-    """Return what each term of a query that a document has adds to its BM25 score. `words` are the terms of the document,
-    `weights` the inverse document frequencies of the query's."""
+    """Return what each term of a query that a document has adds to its BM25 score.
+
+    Args:
+        words: The terms of the document.
+        weights: The inverse document frequencies of the query's terms.
+        mean_length: The words of a document on average.
+    """
     counts: dict[str, int] = {}
     for term in filter(weights.__contains__, words):
         counts[term] = counts.get(term, 0) + 1
@@ -180,7 +191,14 @@ class RankedTexts:
     def scores(
         self, texts: Mapping[int, str], terms: QueryTerms, statistics: CorpusStatistics, latin: str | None
     ) -> list[tuple[int, float]]:
-        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `terms.terms`."""
+        """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`.
+
+        Args:
+            texts: The texts, by number.
+            terms: The words of the query.
+            statistics: How often they occur.
+            latin: The language of Latin words, see `terms.terms`; None to guess it for all texts together.
+        """
         terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
         unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
         if unknown:
@@ -332,7 +350,13 @@ class Block:
         self.size = 0
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
-        """Append rows that are alive. The block grows by doubling, so n appends cost O(n)."""
+        """Append rows that are alive. The block grows by doubling, so n appends cost O(n).
+
+        Args:
+            numbers: The item number of each row.
+            scopes: The scope id of each row.
+            vectors: Unit rows of shape (n, dimension).
+        """
         here = self.extended(len(vectors))
         self.matrix[here] = vectors
         self.accept(numbers, scopes)
@@ -389,8 +413,13 @@ class DenseIndex:
         self._by_scope: dict[object, tuple[int, int, Rows]] = {}
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
-        """Add items, or replace their vectors, which are unit rows of shape (n, dimension). `numbers` and `scopes` hold the item
-        number and the scope id of each row. The rows of one item follow one another."""
+        """Add items, or replace their vectors.
+
+        Args:
+            numbers: The item number of each row; the rows of one item follow one another.
+            scopes: The scope id of each row.
+            vectors: Unit rows of shape (n, dimension).
+        """
         with self._lock:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
@@ -414,9 +443,15 @@ class DenseIndex:
         scope_ids: Collection[int] | None,
         mask: Bools | None = None,
     ) -> list[list[tuple[int, float]]]:
-        """Return for each query, of shape (q, dimension), the `count` best (item number, cosine), best first; ties keep the order
-        of arrival. `scope` is a hashable name of the scopes `scope_ids` (None for all), as the key of the cache of their rows;
-        `mask` says by item number which items may be returned."""
+        """Return for each query the best (item number, cosine), best first; ties keep the order of arrival.
+
+        Args:
+            queries: Of shape (q, dimension).
+            count: The most items.
+            scope: A hashable name of the scopes, as the key of the cache of their rows.
+            scope_ids: The ids of the scopes; None for all.
+            mask: By item number, which items may be returned; None for all.
+        """
         with self._lock:
             block, size = self._block, self._block.size
             matrix, numbers = block.matrix[:size], block.numbers[:size]

@@ -179,8 +179,17 @@ class _Line:
 def block_of_lines(
     text: str, ids: Sequence[str], query: str, tokens: int, *, last: str = "", core: Sequence[Item] = ()
 ) -> PromptBlock:
-    """Return a block of the lines that a policy has made of notes. Within the budget they stay as they are. Beyond it, each line
-    counts as a note; which of the notes in `ids` a line shows is only known if there are as many lines."""
+    """Return a block of the lines that a policy has made of notes. Within the budget they stay as they are. Beyond it,
+    each line counts as a note.
+
+    Args:
+        text: The lines.
+        ids: The notes that they show; which one a line shows is only known if there are as many lines.
+        query: What was asked, which decides the passages of long lines.
+        tokens: The budget.
+        last: A line that stands at the end in any case; "" for none.
+        core: Items that stand before all others.
+    """
     if core:
         first = block([_Line(item) for item in core], query, tokens)
         text = "\n".join(line for line in text.split("\n") if line not in first.lines.values())
@@ -208,10 +217,15 @@ def _share_out(room: int, shares: dict[str, int], most: Mapping[str, int]) -> No
 
 
 def part_from(text: str, start: int = 0, tokens: int = TOKENS) -> tuple[str, int]:
-    """Return as much of a text from `start` on as `tokens` allow, as it stands, and where the rest begins: 0 if there is none.
+    """Return as much of a text as a budget allows, as it stands, and where the rest begins: 0 if there is none.
 
     >>> part_from("one two three", tokens=8)
     ('one two ', 8)
+
+    Args:
+        text: The whole text.
+        start: The character at which the part begins.
+        tokens: The budget.
     """
     most = max(0, 3 * (tokens - 4))
     taken = text[start : start + most].encode()[:most].decode(errors="ignore")

@@ -193,8 +193,14 @@ class ScopeWords:
             return room >= 0
 
     def put(self, id: int, rows: Iterable[Row], latin: str | None = None) -> None:
-        """Index all current items of a scope, and drop the scopes that were searched longest ago if there is no room for all.
-        latin: the language of its Latin words, if known; see `terms`."""
+        """Index all current items of a scope, and drop the scopes that were searched longest ago if there is no room
+        for all.
+
+        Args:
+            id: The id of the scope.
+            rows: The number and the text of each item.
+            latin: The language of its Latin words, see `terms`; None if unknown.
+        """
         scope = _Scope(list(rows), latin)
         with self._lock:
             scope.searched = self._searches
@@ -208,7 +214,13 @@ class ScopeWords:
         self._items += sign * len(scope)
 
     def change(self, id: int, number: int, text: str | None) -> None:
-        """Set an item's text, or remove the item if it is None. A scope without an index is ignored."""
+        """Set an item's text, or remove the item. A scope without an index is ignored.
+
+        Args:
+            id: The id of the scope.
+            number: The number of the item.
+            text: The new text; None removes the item.
+        """
         with self._lock:
             scope = self._scopes.get(id)
             if scope is None:
@@ -229,8 +241,16 @@ class ScopeWords:
         count: int,
         mask: Mask | None = None,
     ) -> list[tuple[int, float]] | None:
-        """Return the `count` best (item number, BM25) of these scopes that `mask` admits by their numbers, best first, ties by
-        number. Scores equal those of `InvertedIndex.scores`. Returns None if one of the scopes has no index."""
+        """Return the best (item number, BM25) of some scopes, best first, ties by number; None if one of them has no
+        index. Scores equal those of `InvertedIndex.scores`.
+
+        Args:
+            ids: The ids of the scopes.
+            terms: The words of the query.
+            statistics: How often they occur.
+            count: The most items.
+            mask: By item number, which items may be returned; None for all.
+        """
         scored: list[tuple[int, float]] = []
         with self._lock:
             for id in ids:

@@ -285,7 +285,13 @@ class Ask:
 
 
 def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
-    """Return the details to log of a choice among the hits of a search."""
+    """Return the details to log of a choice among the hits of a search.
+
+    Args:
+        ask: What was asked: the task, the query and the actions.
+        top_k: How many items the caller wanted.
+        more: Further details.
+    """
     details: dict[str, Any] = {"k": top_k, **(more or {})}
     if ask.observation and ask.goal != ask.observation:
         details["observation"] = ask.observation
@@ -356,6 +362,15 @@ class ScoreScale:
         *,
         by_spelling: bool = False,
     ) -> ScoreScale:
+        """Return the scale of one search.
+
+        Args:
+            statistics: How often the words of the query occur.
+            terms: Those words.
+            pool: The number of items that are searched.
+            background: The usual cosines of the encoder.
+            by_spelling: Whether the encoder compares spellings and no meanings.
+        """
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.asking)
         words = sum(terms.weights[group[0]] == 1.0 for group in terms.asking)
@@ -371,6 +386,11 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     sum over the best sum, times the probability that the memory knows an answer, which depends on the best text's cosine plus
     half its share of the greatest possible BM25 score. Cosines of encoders other than all-MiniLM-L6-v2 are put on its scale
     first (`search.background`). Ties keep the order of the lists.
+
+    Args:
+        lexical: The ranking by words, best first.
+        dense: The ranking by meaning, best first.
+        scale: What the scores of this search mean.
     """
     words, meaning = dict(lexical), scale.background.usual(dense)
     # An item missing from a full list may score as much as its last one; one missing from a list that is not full scores 0.
@@ -554,7 +574,13 @@ OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mo
 
 
 def checked_number(number: object, name: str, least: int) -> int:
-    """Return a valid number of hits (`least` 1) or of a step (`least` 0). Raises InvalidFilter."""
+    """Return a valid number of hits or of a step. Raises InvalidFilter.
+
+    Args:
+        number: What the caller gave.
+        name: The name of the option, for the message.
+        least: 1 for a number of hits, 0 for a step.
+    """
     if not isinstance(number, Integral) or isinstance(number, bool) or not least <= int(number) <= MOST:
         raise InvalidFilter(
             f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}: give such a number"
@@ -570,8 +596,15 @@ def checked_switch(value: object, name: str) -> bool:
 
 
 def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
-    """Check what a caller gave, by name as in `ScopedOptions`, and return it as a request, in this mode if none is given. Raises
-    InvalidFilter for a value that cannot be used or has no effect beside another, UnknownOption, InvalidTime."""
+    """Check what a caller gave, and return it as a request. Raises InvalidFilter for a value that cannot be used or has
+    no effect beside another, UnknownOption, InvalidTime.
+
+    Args:
+        k: The most items.
+        mode: That of the search, if the options have none.
+        options: What the caller gave, by name as in `ScopedOptions`.
+        beyond: How many more candidates are ranked than are returned.
+    """
     checked_number(k, "top_k", 1)
     if not options:
         return Request(k, mode, beyond)
@@ -628,7 +661,13 @@ def checked_query(query: object, number: int = 0) -> str:
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:
-    """Return an iterable option that is no single text. Raises InvalidFilter."""
+    """Return an iterable option that is no single text. Raises InvalidFilter.
+
+    Args:
+        names: What the caller gave.
+        what: The name of the option, for the message.
+        such: An example of an element, for the message.
+    """
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise InvalidFilter(f"{what} takes several, got {names!r:.40}: give a list such as [{such!r}]")
     return names
@@ -655,10 +694,23 @@ class Corpus(Protocol):
         self, terms: QueryTerms, count: int, statistics: CorpusStatistics, where: Filter | None = None
     ) -> Ranked:
         """Return the `count` best items by BM25 with these statistics of all that is ranked together. Items without a query term
-        are left out."""
+        are left out.
+
+        Args:
+            terms: The words of the query.
+            count: The most items.
+            statistics: How often words occur in the scope.
+            where: A filter; None for all items.
+        """
 
     def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
-        """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension)."""
+        """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension).
+
+        Args:
+            vectors: Those of the queries, of shape (queries, dimension).
+            count: The most items.
+            where: A filter; None for all items.
+        """
 
 
 @dataclass(slots=True)

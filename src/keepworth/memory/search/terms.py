@@ -159,8 +159,13 @@ def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
 def terms_and_languages(
     text: str, latin: str | None = None, words: Sequence[str] | None = None
 ) -> tuple[list[str], frozenset[str]]:
-    """Return `terms`, and the languages whose stems are among them. words: what `latin_words` makes of the text, if that was done
-    before."""
+    """Return `terms`, and the languages whose stems are among them.
+
+    Args:
+        text: A text in any script.
+        latin: The language of its Latin words; None to guess it.
+        words: What `latin_words` makes of the text, if that was done before.
+    """
     if text.isascii():
         words = latin_words(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
@@ -183,8 +188,13 @@ def terms_and_languages(
 
 
 def asked_terms(text: str, among: Iterable[str] | None = None, asking: Sequence[str] = ()) -> QueryTerms:
-    """Return the terms of a question to texts in these languages; None for all languages. asking: the sentences in it that ask,
-    if they are read before the rest (see `search.question`)."""
+    """Return the terms of a question.
+
+    Args:
+        text: The question.
+        among: The languages of the texts that are searched; None for all languages.
+        asking: The sentences in it that ask, if they are read before the rest (see `search.question`).
+    """
     wanted = languages() if among is None else frozenset(among) | {_PLAIN}
     return QueryTerms(_groups(text, wanted), _groups("\n".join(asking), wanted))
 

@@ -125,7 +125,13 @@ def holds(tree: Tree, metadata: Mapping[str, Any]) -> bool:
 
 
 def with_facts(metadata: Mapping[str, Any], kind: str, when: str) -> dict[Any, Any]:
-    """Return metadata with the kind and the time that `narrowed` filters by."""
+    """Return metadata with what `narrowed` filters by.
+
+    Args:
+        metadata: That of the item.
+        kind: The kind of the item.
+        when: Its time, as ISO 8601.
+    """
     return {**metadata, ITEM: {"kind": kind, "when": when}}
 
 
@@ -202,8 +208,13 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
 
 
 def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str) -> Filter | None:
-    """Return `where` with conditions on the kind (none of `kinds` means any) and on the time: not before `since`, and before
-    `until`. Its metadata must come from `with_facts`."""
+    """Return a filter with conditions on the kind and on the time. Its metadata must come from `with_facts`.
+
+    Args:
+        where: The filter; None for no condition on metadata.
+        kinds: The kinds that it admits; none for any.
+        since, until: It admits what is not before the first and before the second, as ISO 8601; "" without bound.
+    """
     parts: list[Tree] = [] if where is None or where.tree is None else [where.tree]
     if kinds:
         parts.append(_condition(Field("kind", (ITEM,)), "$in", list(kinds), "kinds"))

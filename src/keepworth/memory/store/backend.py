@@ -192,7 +192,13 @@ class Backend(ABC):
             raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
-        """Return `read()`. Inside one `reading`, where nothing changes, the result is cached under `name`."""
+        """Return what `read` returns. Inside one `reading`, where nothing changes, the result is cached.
+
+        Args:
+            connection: A connection to the memory.
+            name: What is read, as the key of the cache.
+            read: Reads it.
+        """
         local = self._local
         asked: dict[Hashable, Any] | None = getattr(local, "known", None)
         if asked is None or connection is not local.reading:

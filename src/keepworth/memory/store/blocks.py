@@ -54,8 +54,14 @@ def mark_outdated(connection: AnyConnection, numbers: Iterable[int]) -> None:
 
 
 def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
-    """Write at most so many blocks (-1 for all) for the items that no block covers yet, as far as they fill blocks, and rewrite
-    worn blocks. Returns whether it stopped at `most` while there were more blocks to write."""
+    """Write blocks for the items that no block covers yet, as far as they fill blocks, and rewrite worn blocks. Returns
+    whether it stopped while there were more blocks to write.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        most: The most blocks; -1 for all.
+    """
     if not connection.in_file:
         return False
     table = VECTORS.format(set_id)
@@ -77,7 +83,13 @@ def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
 
 
 def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
-    """Write the block of a range of item numbers, from the rows."""
+    """Write a block, from the rows.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        span: The item numbers that it covers: above the first, up to the second.
+    """
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
     listed = _current(connection, set_id, "v.n > ? AND v.n <= ?", span).fetchall()
     sizes = [len(vector) // (4 * dimension) for _, _, vector in listed]
@@ -105,7 +117,14 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
 
 
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Part]]:
-    """Read the vectors of all current items."""
+    """Read the vectors of all current items.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        made: When the set was begun, which its blocks name too.
+        dimension: The numbers in a vector.
+    """
     room, end, before = 64, 0, dict[str, int]()
     if connection.in_file:
         sound = "typeof(size) = 'integer' AND size BETWEEN 0 AND ?"
@@ -128,6 +147,12 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
 
     It yields after each part. A reader who does not need the part again may set the size of `block` to 0, so that the next part
     takes its memory.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        made: When the set was begun, which its blocks name too.
+        block: Where they are appended.
     """
     listed, outdated = list[Any](), list[int]()
     if connection.in_file:
@@ -173,8 +198,15 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
 
 
 def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
-    """Append the vectors of some current items, from the rows, to `block` and return how many there were. `which` is an SQL
-    condition on `v`, the rows of the set, and `values` its parameters."""
+    """Append the vectors of some current items, from the rows, and return how many there were.
+
+    Args:
+        block: Where they are appended.
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        which: An SQL condition on `v`, the rows of the set.
+        values: The parameters of the condition.
+    """
     before = block.size
     listed = _current(connection, set_id, which, values)
     while part := list(islice(listed, ITEMS)):

@@ -34,11 +34,16 @@ TOGETHER = 1000
 def check(store: Store, *, deep: bool = True, report: Callable[[str], None] = lambda part: None) -> list[str]:
     """Return a message for each problem of the memory, or [] if it is sound; change nothing.
 
-    It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
-    are found; which rows the full-text index holds; which current items have no vector; the tombstones; the blocks of vectors.
-    With `deep`, also: the journal's chain; the journal replayed as it happened, against every image it keeps, and without what
-    was rolled back, against every item with its values; every word of the full-text index; every vector; every decision, also
-    against the rewards that name it. `report` is told what is being checked, as it may take minutes.
+    It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which
+    duplicates are found; which rows the full-text index holds; which current items have no vector; the tombstones;
+    the blocks of vectors.
+
+    Args:
+        store: The memory.
+        deep: Whether it also checks the journal's chain; the journal replayed as it happened, against every image it
+            keeps, and without what was rolled back, against every item with its values; every word of the full-text
+            index; every vector; every decision, also against the rewards that name it.
+        report: It gets the name of what is being checked, as it may take minutes.
     """
     problems: list[str] = []
     with store.database.reading() as connection:

@@ -56,15 +56,23 @@ class FullText(Protocol):
         """Return the numbers of the `count` current rows that rank best for the terms, best first.
 
         Args:
+            connection: A connection to the memory.
             terms: What to look for: runs of letters and digits, so quoting them makes them safe.
             scope_tokens: The tokens of each scope to look in, none for everywhere. They hold numbers, never names.
+            count: The most rows.
             newest_only: Look at rows above this number only.
             together: Whether a row must hold all terms, not just any.
             admitted: An SQL condition that rows must meet, made by `admit`.
         """
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        """Return an SQL condition for this connection: whether the item number in column `row` is set in `mask`."""
+        """Return an SQL condition for this connection: whether a mask admits the item of a row.
+
+        Args:
+            connection: A connection to the memory.
+            mask: By item number, whether it is admitted.
+            row: The column that holds the item number.
+        """
 
     def wrong(self, connection: AnyConnection) -> set[int]:
         """Return the rows whose terms in the index are not those of their texts."""
@@ -107,16 +115,34 @@ def among(values: Iterable[int] | Iterable[str]) -> Listed:
 
 
 def select(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Return all rows of a query."""
+    """Return all rows of a query.
+
+    Args:
+        connection: A connection to the memory.
+        query: The statement.
+        values: Its parameters.
+    """
     return connection.execute(query, values).fetchall()
 
 
 def first(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """Return the first row of a query as a tuple, or None."""
+    """Return the first row of a query as a tuple, or None.
+
+    Args:
+        connection: A connection to the memory.
+        query: The statement.
+        values: Its parameters.
+    """
     return connection.execute(query, values).fetchone()
 
 
 def scalar(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """Return the first value of the first row of a query, or None."""
+    """Return the first value of the first row of a query, or None.
+
+    Args:
+        connection: A connection to the memory.
+        query: The statement.
+        values: Its parameters.
+    """
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]

@@ -158,7 +158,13 @@ class Checkpoints:
         self._begun = 0  # how many pages the log had when a move last began
 
     def note(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Start a move if the log has grown enough. SQLite calls this after each commit, with the number of pages in the log."""
+        """Start a move if the log has grown enough. SQLite calls this after each commit.
+
+        Args:
+            connection: The connection that wrote.
+            name: The name of its database, which is not used.
+            pages: The pages in the log.
+        """
         if pages < self._begun:  # the log began anew
             self._begun = 0
         if pages >= MOST_PAGES:

@@ -93,11 +93,17 @@ class Follower:
         *,
         anew: bool = False,
     ) -> bool:
-        """Bring a cache to the state `name`, which this connection sees after the journal's entry `seq`: `follow` takes in what
-        changed after an entry, and returns False where it cannot; `begin` builds the cache anew, also if it has to be.
+        """Bring a cache to the state that a connection sees. Returns False if the cache is ahead of this connection, as
+        another thread saw a newer state; this one must not read what was added.
 
-        Returns False if the cache is ahead of this connection, as another thread saw a newer state; this one must not read what
-        was added."""
+        Args:
+            connection: A connection to the memory.
+            seq: The journal's newest entry that it sees.
+            name: The name of the state after that entry.
+            follow: It takes in what changed after an entry, and returns False where it cannot.
+            begin: It builds the cache anew.
+            anew: Whether the cache has to be built anew in any case.
+        """
         if not anew and (self.head, self.name) == (seq, name):
             return True
         if not anew and self._passed.get(seq) == name:
@@ -125,7 +131,13 @@ class Follower:
         return not changed
 
     def passed(self, connection: AnyConnection, seq: int, name: str) -> bool:
-        """Return whether the journal that this connection sees had the state `name` after entry number `seq`."""
+        """Return whether the journal that a connection sees was once in a state.
+
+        Args:
+            connection: A connection to the memory.
+            seq: The number of the entry after which that was.
+            name: The name of the state.
+        """
         return self._name_of(connection, seq) == name
 
     def _name_of(self, connection: AnyConnection, seq: int) -> str:
@@ -151,7 +163,13 @@ class ScopeSums:
         self._documents = self._words = 0
 
     def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
-        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
+        """Return (items, words) as a connection sees them.
+
+        Args:
+            connection: A connection to the memory.
+            seq: The journal's newest entry that it sees.
+            name: The name of the state after that entry.
+        """
         with self._lock:
             follow, begin = partial(self._follow, connection), partial(self._begin, connection)
             if self.follower.reach(connection, seq, name, follow, begin):
@@ -247,7 +265,15 @@ class Derived:
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
     ) -> list[list[tuple[int, float]]]:
-        """Return, for each query, the `count` best current items as (item number, cosine)."""
+        """Return, for each query, the best current items as (item number, cosine).
+
+        Args:
+            vectors: Those of the queries, of shape (queries, dimension).
+            count: The most items.
+            scope: Only what is inside it counts.
+            nobody: Whether only scopes without a user count.
+            where: A filter; None for all items.
+        """
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return [[] for _ in vectors]
@@ -376,9 +402,18 @@ class Derived:
         *,
         at_once: bool = False,
     ) -> ScopeWords | None:
-        """Return the words of these scopes, or None if they are not held in memory. Reading them whole pays from the second
-        search on, and from the first one if there are few items; with `at_once` they are always read at the first, as the
-        full-text index cannot tell these scopes from others. The words may be of a newer state than this connection sees."""
+        """Return the words of some scopes, or None if they are not held in memory. The words may be of a newer state
+        than this connection sees.
+
+        Reading them whole pays from the second search on, and from the first one if there are few items.
+
+        Args:
+            connection: A connection to the memory.
+            corpus: The state of all items that this connection sees.
+            inside: The ids of the scopes.
+            at_once: Whether they are always read at the first search, as the full-text index cannot tell these scopes
+                from others.
+        """
         held, ids = self.scope_words, tuple(sorted(inside))
         before = held.note_search(ids)
         if not before and not at_once and not self._are_small(connection, ids):

@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, explore: bool = True) -> int:
-    """Begin an episode with a new id, and return its number, counted from 0. `explore`: whether the policy may try things."""
+    """Begin an episode, and return its number, counted from 0.
+
+    Args:
+        store: The memory.
+        scope: That of the episode.
+        id: Its new id.
+        task: What is attempted.
+        person: The user whom it serves; "" for the program itself.
+        explore: Whether the policy may try things.
+    """
 
     def work(transaction: Transaction) -> int:
         row: int = scalar(
@@ -55,8 +64,17 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, e
 
 
 def record(store: Store, scope: Scope, id: str, task: str, person: str, began: str, ended: str) -> bool:
-    """Record an episode that took place elsewhere, such as in the log of another program. Return whether it is new; what was
-    erased under this id is not."""
+    """Record an episode that took place elsewhere, such as in the log of another program. Return whether it is new;
+    what was erased under this id is not.
+
+    Args:
+        store: The memory.
+        scope: That of the episode.
+        id: The name by which it is rewarded and listed.
+        task: What was attempted.
+        person: The user whom it served; "" for the program itself.
+        began, ended: The two times, as ISO 8601.
+    """
 
     def work(transaction: Transaction) -> bool:
         if scalar(transaction.connection, "SELECT count(*) FROM episodes WHERE id = ?", (id,)):
@@ -90,6 +108,15 @@ def begun(connection: AnyConnection) -> int:
 
 
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
+    """End an episode without a reward, unless it is erased.
+
+    Args:
+        store: The memory.
+        scope: That of the episode.
+        id: The name by which it is rewarded and listed.
+        outcome: How it ended, in words; "" if nobody said.
+    """
+
     def work(transaction: Transaction) -> None:
         transaction.connection.execute(
             "UPDATE episodes SET ended = ?, outcome = ? WHERE id = ? AND outcome <> 'erased'",
@@ -100,12 +127,26 @@ def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
 
 
 def completed(transaction: Transaction, episode: str, now: str) -> None:
+    """Note in a transaction that an episode has its reward.
+
+    Args:
+        transaction: The transaction that writes the reward.
+        episode: The id of the episode.
+        now: The present, as ISO 8601.
+    """
     transaction.connection.execute("UPDATE episodes SET ended = ?, outcome = 'completed' WHERE id = ?", (now, episode))
 
 
 def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
-    """Return the ids of the first `limit` episodes inside `scope` with a number, counted from 0, above `after`. With `nobody`,
-    only those in scopes without a user."""
+    """Return the ids of episodes in the order in which they were begun.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        after: The number, counted from 0, above which they are listed.
+        limit: The most ids.
+        nobody: Whether only scopes without a user count.
+    """
     within, values = of_scopes(scope, nobody)
     query = f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND {within} ORDER BY rowid LIMIT ?"
     return [id for (id,) in select(connection, query, (after, *values, limit))]
@@ -142,8 +183,17 @@ def summaries(
     nobody: bool = False,
     words: str = "",
 ) -> list[EpisodeSummary]:
-    """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first. If there are
-    `words`, the task has to have all of them."""
+    """Return the newest episodes, newest first.
+
+    Args:
+        connection: A connection to the memory.
+        scope_of: It returns the scope with an id.
+        scope: Only what is inside it counts.
+        before: The number, counted from 0, below which they are listed.
+        limit: The most episodes.
+        nobody: Whether only scopes without a user count.
+        words: Words that the task has to have, all of them; "" for any task.
+    """
     within, values = of_scopes(scope, nobody)
     for word in words.split():
         escaped = re.sub(r"([\\%_])", r"\\\1", word)
@@ -181,7 +231,13 @@ def summaries(
 
 
 def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
-    """Return how many current items and episodes there are inside `scope`; with `nobody`, only in scopes without a user."""
+    """Return how many current items and episodes there are.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        nobody: Whether only scopes without a user count.
+    """
     where, values = inside(scope, nobody)
     items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
     within, values = of_scopes(scope, nobody)
@@ -190,8 +246,13 @@ def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tup
 
 
 def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
-    """Return the episodes inside `scope` with an act and no reward, oldest first; with `nobody`, only in scopes without a
-    user."""
+    """Return the episodes with an act and no reward, oldest first.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        nobody: Whether only scopes without a user count.
+    """
     within, values = of_scopes(scope, nobody)
     waiting, over = dict[str, None](), set[str]()
     for entry in counting(connection, f"{OF_KIND} AND episode <> '' AND {within}", values):
@@ -230,7 +291,13 @@ class Begun:
 
 
 def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
-    """Return the episode with this id, or None if there is none inside `scope`."""
+    """Return an episode, or None if there is none with this id in the scope.
+
+    Args:
+        store: The memory.
+        scope: Only what is inside it counts.
+        id: Its id; anything else than the text of one stands for no episode.
+    """
     if not isinstance(id, str) or not id.isascii():
         return None
     query = "SELECT scope, task, person, rowid - 1 FROM episodes WHERE id = ? AND outcome <> 'erased'"
@@ -253,7 +320,13 @@ class Rewarded:
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
-    """Return what the decision or the episode with the id `target` showed. Raises UnknownEpisode."""
+    """Return what a decision or an episode showed. Raises UnknownEpisode.
+
+    Args:
+        store: The memory.
+        scope: Only what is inside it counts.
+        target: The id of either.
+    """
     query = f"SELECT d.id, chosen, propensity, episode, scope, {SCOPE} FROM decisions d LEFT JOIN scopes s ON s.id = d.scope"
     with store.database.reading() as connection:
         named = isinstance(target, str) and target.isascii()
@@ -290,7 +363,14 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
     """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
-    calls. Raises UnknownEpisode."""
+    calls. Raises UnknownEpisode.
+
+    Args:
+        store: The memory.
+        scope: Only what is inside it counts.
+        id: The id of the episode.
+        seen: The scope whose items are listed as shown; None for `scope`.
+    """
     if not isinstance(id, str) or not id.isascii():
         raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:

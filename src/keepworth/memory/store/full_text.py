@@ -25,7 +25,12 @@ TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 
 
 def index_rows(connection: AnyConnection, since: int, through: int) -> None:
-    """Add the current items with since < n <= through to the full-text index, and record that it goes up to `through`."""
+    """Add current items to the full-text index, and record how far it goes.
+
+    Args:
+        connection: A connection to the memory.
+        since, through: The item numbers: above the first, up to the second.
+    """
     query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
     listed = iter(connection.execute(query, (since, through)))
     while part := list(islice(listed, TOGETHER)):

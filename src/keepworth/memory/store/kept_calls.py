@@ -34,9 +34,17 @@ SHORT = 64
 
 
 def keep_call(store: Store, episode: str, call: Json, scope: Scope, items: Iterable[str], *, since: int) -> None:
-    """Store the last call of an episode as it was sent and answered, in place of an earlier one. `call` has a `request` and a
-    `response`, `items` are those that it showed. Does nothing if that is too long, or something was erased after journal entry
-    `since`."""
+    """Store the last call of an episode as it was sent and answered, in place of an earlier one. Does nothing if it is
+    too long.
+
+    Args:
+        store: The memory.
+        episode: The id of the episode.
+        call: It has a `request` and a `response`.
+        scope: That of the caller.
+        items: The ids of the items that it showed.
+        since: The journal entry after which nothing may have been erased; else nothing is stored.
+    """
     parts: dict[str, str] = {}
 
     def part(value: Any) -> Any:
@@ -100,8 +108,14 @@ def read_call(store: Store, episode: str) -> Json | None:
 
 
 def forget_calls(connection: AnyConnection, whose: Scope | None, users: Iterable[str], ids: Iterable[str]) -> None:
-    """Delete the calls that may quote what is erased: those of a scope that is erased as a whole, those of persons who had an
-    erased item, who may have said it in other words, and those that showed one; and the messages that no other call has."""
+    """Delete the calls that may quote what is erased, and the messages that no other call has.
+
+    Args:
+        connection: A connection to the memory.
+        whose: The scope that is erased as a whole, with all its calls; None if none is.
+        users: The persons who had an erased item, who may have said it in other words.
+        ids: The ids of erased items; the calls that showed one go.
+    """
     persons, erased, gone, left = set(users), set(ids), list[str](), set[str]()
     for name, noted in _calls(connection):
         scope = Scope(*noted["scope"])

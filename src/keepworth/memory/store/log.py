@@ -99,6 +99,10 @@ def news(
     """Return the rewards inside `scope` after entry `since` and outside `gone`, in order.
 
     Args:
+        connection: A connection to the memory.
+        scope: Only rewards inside it count.
+        gone: The ranges of entries that are rolled back.
+        since: The number of the entry after which they are read.
         newest: Return at most so many of the last ones, of which each person has a share: see `_shared_window`.
         among_these: Numbers of the entries to look at, if they are known.
     """
@@ -131,8 +135,13 @@ class RewardSum:
 
 
 def sums_by_channel(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[str, RewardSum]:
-    """Return the rewards inside `scope` that are not rolled back, by their channel (see `item.channel_of`); "" is what people
-    said. With `nobody`, only those in scopes without a user."""
+    """Return the rewards that are not rolled back, by their channel (see `item.channel_of`); "" is what people said.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        nobody: Whether only scopes without a user count.
+    """
     sums, gone, (where, names) = dict[str, RewardSum](), cancelled(connection), inside(scope, nobody)
     query = f"""SELECT seq, at, payload FROM events JOIN scopes ON scopes.id = events.scope
         WHERE {OF_KIND} AND kind = '{REWARD}' AND payload IS NOT NULL AND {where} ORDER BY seq"""
@@ -212,7 +221,13 @@ class About(NamedTuple):
 
 
 def with_choices(connection: AnyConnection, listed: Sequence[News], gone: undo.Ranges) -> Iterator[tuple[News, About]]:
-    """Yield each reward with what it is about. Many rewards are read with one query."""
+    """Yield each reward with what it is about. Many rewards are read with one query.
+
+    Args:
+        connection: A connection to the memory.
+        listed: The rewards.
+        gone: The ranges of entries that are rolled back.
+    """
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
         on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
@@ -308,7 +323,13 @@ class LearnedEntry(NamedTuple):
 
 
 def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[LearnedEntry]:
-    """Yield the entries to learn from that are not rolled back, in order. `where` is SQL, never a user's."""
+    """Yield the entries to learn from that are not rolled back, in order.
+
+    Args:
+        connection: A connection to the memory.
+        where: An SQL condition, never a user's.
+        values: Its parameters.
+    """
     query = (
         f"SELECT seq, kind, episode, source, payload FROM events WHERE {where} AND "
         f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
@@ -338,7 +359,14 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
 
 
 def is_newest_reward(transaction: Transaction, since: int, credit: Credit, episode: str) -> bool:
-    """Return whether the newest reward after an entry for the same decision, or else the same whole episode, is this one."""
+    """Return whether a reward is the newest one of its decision, or else of its whole episode.
+
+    Args:
+        transaction: The transaction that reads.
+        since: The entry after which rewards are looked at.
+        credit: The reward.
+        episode: The id of the episode.
+    """
     transaction.flush_journal()
     query = "SELECT payload FROM events WHERE seq > ? AND kind = 'REWARD' AND payload IS NOT NULL AND episode = ? ORDER BY seq"
     given = [from_json(payload) for (payload,) in select(transaction.connection, query, (since, episode))]
@@ -350,8 +378,14 @@ _FROM_A_SOURCE = "source <> '' AND kind <> 'ROLLBACK'"
 
 
 def sources_of_rewarder(connection: AnyConnection, scope: Scope, person: str) -> list[str]:
-    """Return the sources of a person's rewards inside `scope`: what that person said, and the signals about that person's turns.
-    Raises InvalidPolicy if there are none."""
+    """Return the sources of a person's rewards: what that person said, and the signals about that person's turns.
+    Raises InvalidPolicy if there are none.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        person: The user who rewarded.
+    """
     listed = {source: whose(source) for source in _sources(connection, scope, _FROM_A_SOURCE)}
     sources = sorted(source for source, name in listed.items() if person and name == person)
     if not sources:
@@ -364,8 +398,14 @@ def sources_of_rewarder(connection: AnyConnection, scope: Scope, person: str) ->
 
 
 def sources_named(connection: AnyConnection, scope: Scope, name: str) -> list[str]:
-    """Return the sources inside `scope` that a name stands for: itself, and for a signal or an evaluator those of each person.
-    Raises InvalidFilter where nothing is from it, whatever became of it."""
+    """Return the sources that a name stands for: itself, and for a signal or an evaluator those of each person. Raises
+    InvalidFilter where nothing is from it, whatever became of it.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what is inside it counts.
+        name: A source, or the channel of several.
+    """
     names = _sources(connection, scope, _FROM_A_SOURCE)
     sources = sorted(source for source in names if name in (source, channel_of(source)))
     if not sources:
@@ -382,7 +422,16 @@ def _sources(connection: AnyConnection, scope: Scope, where: str) -> set[str]:
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
-    """Write an entry to learn from, which belongs to its episode and is rolled back with it. Returns its number."""
+    """Write an entry to learn from, which belongs to its episode and is rolled back with it. Returns its number.
+
+    Args:
+        transaction: The transaction that writes.
+        scope: That of the episode.
+        now: The present, as ISO 8601.
+        what: The kind of the entry, such as "act".
+        episode: The id of the episode; "" for none.
+        **body: What else it says.
+    """
     payload = json.dumps({"name": NAME, "what": what, **body}, ensure_ascii=False, separators=(",", ":"))
     return transaction.write_event(PARAMETERS, scope, payload, now=now, episode=episode)
 
@@ -427,8 +476,14 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
 
 
 def written_in(connection: AnyConnection, number: int, oldest: int, newest: int) -> list[str]:
-    """Return the ids of the items that the episode with this number, counted from 0, wrote, in order: at most the `oldest` first
-    and the `newest` last ones. An item that existed before is listed each time it was written."""
+    """Return the ids of the items that an episode wrote, in order. An item that existed before is listed each time it
+    was written.
+
+    Args:
+        connection: A connection to the memory.
+        number: The number of the episode, counted from 0.
+        oldest, newest: How many of the first ones, and of the last ones, are returned at most.
+    """
     written = dict[int, int]()
     for direction, most in (("ASC", oldest), ("DESC", newest)):
         query = (

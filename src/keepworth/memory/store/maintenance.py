@@ -134,10 +134,16 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
 
 
 def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tuple[int, int]]:
-    """Make new vectors of all items with `encoder`, or, with the encoder in use, those that are missing; yield (done, all).
+    """Make new vectors of all items, or, with the encoder in use, those that are missing; yield (done, all).
 
-    The old vectors are used until all new ones are there. After an interruption, a call with the same encoder continues. Open the
-    memory with the new encoder afterwards."""
+    The old vectors are used until all new ones are there. After an interruption, a call with the same encoder
+    continues. Open the memory with the new encoder afterwards.
+
+    Args:
+        store: The memory.
+        encoder: It makes the vectors from now on.
+        batch: How many texts it gets at once.
+    """
     identity = encoder.identity
     embedder = Embedder(encoder, cached=0)
 

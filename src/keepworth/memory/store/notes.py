@@ -58,7 +58,13 @@ def beginning(prefix: str) -> tuple[str, str]:
 
 
 def keep(connection: AnyConnection, name: str, text: str) -> None:
-    """Store a fact under a name, in place of an earlier one."""
+    """Store a fact under a name, in place of an earlier one.
+
+    Args:
+        connection: A connection to the memory.
+        name: What the fact is looked up by.
+        text: The fact, most often as JSON.
+    """
     put = "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
     connection.execute(put, (name, text))
 
@@ -75,7 +81,13 @@ def drop(connection: AnyConnection, names: Iterable[str]) -> None:
 
 
 def body(store: Store, kind: str, name: str) -> Json | None:
-    """Return the body of a note of this kind, or None if there is none of this name, or none any more."""
+    """Return the body of a note, or None if there is none of this name, or none any more.
+
+    Args:
+        store: The memory.
+        kind: The beginning of its name, which stands for the kind of note.
+        name: The rest of its name.
+    """
     with store.database.reading() as connection:
         read: Json | None = json.loads(fact(connection, kind + name) or "null")
     return read
@@ -106,7 +118,13 @@ def list_notes(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
 
 
 def bodies(connection: AnyConnection, kind: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the bodies of those notes of this kind that there are, by their names."""
+    """Return the bodies of those notes that there are, by their names.
+
+    Args:
+        connection: A connection to the memory.
+        kind: The beginning of their names, which stands for the kind of note.
+        names: The rest of their names.
+    """
     query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
     facts = select(connection, query, (among([kind + name for name in names]),))
     return {name.removeprefix(kind): json.loads(value) for name, value in facts}
@@ -117,8 +135,14 @@ SWEEP, SWEPT = 16, 32
 
 
 def drop_over(connection: AnyConnection, prefix: str, name: str, time: str) -> None:
-    """Now and then, delete notes whose time is over among those that stand beside the note with this name, for a cost that does
-    not grow with their number."""
+    """Now and then, delete notes whose time is over, for a cost that does not grow with their number.
+
+    Args:
+        connection: A connection to the memory.
+        prefix: The beginning of their names, which stands for the kind of note.
+        name: The rest of the name of the note that was written; those that stand beside it are looked at.
+        time: The present, as ISO 8601.
+    """
     turn, backwards = divmod(zlib.crc32(name.encode()), 2)
     if turn % SWEEP:
         return
@@ -167,8 +191,14 @@ def noted_request(store: Store, name: str) -> NotedRequest | None:
 
 @contextmanager
 def noting(store: Store, name: str, digest: str) -> Iterator[None]:
-    """Inside this context, every write also records, in its transaction, that this request was carried out. Writes raise
-    RequestUnderWay if another process has done so in the last day."""
+    """Inside this context, every write also records, in its transaction, that a request was carried out. Writes raise
+    RequestUnderWay if another process has done so in the last day.
+
+    Args:
+        store: The memory.
+        name: The name of the request, which its client drew.
+        digest: That of what the request asks for.
+    """
     time = timestamp(store.clock())
     body = {"until": later(time, REQUEST_SECONDS), "digest": digest, "by": new_id("r")}
     text = json.dumps(body)
@@ -184,8 +214,15 @@ def noting(store: Store, name: str, digest: str) -> Iterator[None]:
 
 
 def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
-    """Add the answer to a request's record, for clients that ask again; do nothing if the request wrote nothing. Now and then
-    it also deletes records that are more than a day old."""
+    """Add the answer to a request's record, for clients that ask again; do nothing if the request wrote nothing. Now
+    and then it also deletes records that are more than a day old.
+
+    Args:
+        store: The memory.
+        name: The name of the request, which its client drew.
+        digest: That of what the request asks for.
+        answer: The body of the answer.
+    """
     if len(answer) > LARGEST_ANSWER:
         return
     text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest, "answer": answer})
@@ -212,7 +249,13 @@ def _forget_part(connection: AnyConnection, kind: str, part: str) -> None:
 
 
 def keep_steady(connection: AnyConnection, episode: str, time: str) -> None:
-    """Note that the policy tries nothing in an episode, which another process may continue in the next month."""
+    """Note that the policy tries nothing in an episode, which another process may continue in the next month.
+
+    Args:
+        connection: A connection to the memory.
+        episode: The id of the episode.
+        time: The present, as ISO 8601.
+    """
     keep(connection, STEADY + episode, json.dumps({"until": later(timestamp(time), BLOCK_SECONDS)}))
     drop_over(connection, STEADY, episode, time)
 
@@ -226,7 +269,13 @@ def explores(connection: AnyConnection, episode: str) -> bool:
 
 
 def keep_learned(store: Store, episode: str, size: int) -> None:
-    """Note that so much of a turn was learned from, as an episode."""
+    """Note how much of a turn was learned from, as an episode.
+
+    Args:
+        store: The memory.
+        episode: The id of the episode.
+        size: The size of the turn's log so far.
+    """
     store.database.write(lambda connection: keep(connection, LEARNED + episode, json.dumps(size)))
 
 
@@ -237,7 +286,13 @@ MOST_EVALUATORS = 200
 
 
 def keep_evaluated(connection: AnyConnection, digests: Iterable[str], time: str) -> None:
-    """Note evaluations that became rewards, so that each counts once in the next month."""
+    """Note evaluations that became rewards, so that each counts once in the next month.
+
+    Args:
+        connection: A connection to the memory.
+        digests: Those of the evaluations.
+        time: The present, as ISO 8601.
+    """
     until = json.dumps({"until": later(timestamp(time), BLOCK_SECONDS)})
     for digest in digests:
         keep(connection, EVALUATED + digest, until)
@@ -250,6 +305,7 @@ def keep_evaluations(
     """Note evaluations that became rewards, and add to the counts of their evaluators.
 
     Args:
+        connection: A connection to the memory.
         scope: That of who sent them.
         digests: Those of the evaluations that became rewards.
         counts: By what became of evaluations, and by the name of the evaluator, how many.
@@ -267,8 +323,13 @@ def keep_evaluations(
 
 
 def tallies(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[str, Counter[str]]:
-    """Return the counts of each evaluator for whoever sent something inside a scope, by what became of it; with `nobody`, only
-    where the scope has no user."""
+    """Return the counts of each evaluator, by what became of what it sent.
+
+    Args:
+        connection: A connection to the memory.
+        scope: Only what was sent for somebody inside it counts.
+        nobody: Whether only scopes without a user count.
+    """
     sums = dict[str, Counter[str]]()
     for name, tally in list_notes(connection, TALLY):
         home = Scope(*json.loads(name))
@@ -290,9 +351,18 @@ def forget_tallies(connection: AnyConnection, whose: Scope) -> None:
 def begin_turn(
     store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None, *, since: int
 ) -> bool:
-    """Store, in one transaction, what is about to be sent: a block, a receipt, and what is to be written to the memory once the
-    turn was answered. Returns False, with nothing stored, if something was erased after `since`, the newest journal entry when
-    the memory was searched, as the block may quote it."""
+    """Store, in one transaction, what is about to be sent. Returns False, with nothing stored, if something was erased
+    meanwhile, as the block may quote it.
+
+    Args:
+        store: The memory.
+        digest: That of the conversation up to here.
+        block: The block of memory that the turn shows.
+        episode: The id of the turn's episode.
+        receipt: What the rendered prompt held.
+        turn: What is to be written to the memory once the turn was answered; None for nothing.
+        since: The newest journal entry when the memory was searched.
+    """
     until = later(timestamp(store.clock()), BLOCK_SECONDS)
     notes_of_turn = {BLOCK + digest: {**block, "until": until}, RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:
@@ -311,8 +381,14 @@ def begin_turn(
 
 
 def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
-    """Store a block under one more digest, such as that of the conversation with the model's answer. Does nothing if something
-    was erased after journal entry `since`, as in `begin_turn`."""
+    """Store a block under one more digest. Does nothing if something was erased meanwhile, as in `begin_turn`.
+
+    Args:
+        store: The memory.
+        digest: That of a conversation, such as the one with the model's answer.
+        block: The block of memory.
+        since: The newest journal entry when the memory was searched.
+    """
     noted = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
     def work(connection: AnyConnection) -> None:

@@ -11,7 +11,13 @@ from keepworth.memory.store.database import Database
 
 
 def opened(path: str | os.PathLike[str], *, durability: str, read_only: bool) -> Backend:
-    """Open the memory at `path`: a file, ":memory:", or an address of Postgres."""
+    """Open the database of a memory.
+
+    Args:
+        path: A file, ":memory:", or an address of Postgres.
+        durability: "process" or "power", see `MemorySettings`.
+        read_only: Whether nothing may be written.
+    """
     if on_server(path):
         from keepworth.memory.store.postgres.database import PostgresDatabase
 

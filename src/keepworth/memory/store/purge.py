@@ -57,8 +57,14 @@ class Erased:
 
 
 def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
-    """Erase items of `scope`, also rolled-back ones, with all their history and the queries that quote them. Raises UnknownItem,
-    and then erases nothing."""
+    """Erase items, also rolled-back ones, with all their history and the queries that quote them. Raises UnknownItem,
+    and then erases nothing.
+
+    Args:
+        store: The memory.
+        scope: Only what is inside it counts.
+        ids: The ids of the items.
+    """
 
     def work(transaction: Transaction) -> _Gone:
         gone = _Gone(_number(transaction, id) for id in ids)
@@ -70,7 +76,13 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
 
 
 def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
-    """Erase everything that was written inside the scope `whose`, its names included. `scope` is that of the handle."""
+    """Erase everything that was written inside a scope, its names included.
+
+    Args:
+        store: The memory.
+        scope: That of the handle.
+        whose: The scope that is erased.
+    """
 
     def work(transaction: Transaction) -> _Gone:
         connection = transaction.connection
@@ -397,7 +409,13 @@ def finish(store: Store) -> bool:
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
-    """Return whether `id` was an item inside `scope` that is erased."""
+    """Return whether an item is erased.
+
+    Args:
+        store: The memory.
+        scope: Only what is inside it counts.
+        id: The id of the item.
+    """
     number = rows.number_of(id)
     with store.database.reading() as connection:
         homes = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))

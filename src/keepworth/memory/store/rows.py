@@ -147,7 +147,14 @@ def text_number(text: str) -> int:
 
 
 def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tuple[Any, ...]:
-    """Return the row of an item. `content` is its `content_number`, None if it is not open; `metadata` is their text."""
+    """Return the row of an item.
+
+    Args:
+        item: What is stored, with its scope and times.
+        scope_id: The number of its scope in the file.
+        content: Its `content_number`; None if it is not open.
+        metadata: Its metadata, as text.
+    """
     return (
         int(item.id[1:]),
         scope_id,
@@ -264,7 +271,13 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
-    """Return the act and the draft of an entry; the inverse of `encoded`."""
+    """Return the act and the draft of an entry; the inverse of `encoded`.
+
+    Args:
+        kind: The kind of the entry.
+        payload: Its JSON.
+        scope: That of the entry.
+    """
     body: Mapping[str, Any] = json.loads(payload)
     if kind == ASSIGN:
         return Assignment(body["target"], body["fields"]), Draft(scope=scope)
@@ -307,7 +320,13 @@ NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
 
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:
-    """Return the chain value of `event`. `before` is that of the event before it, None if it has none."""
+    """Return the chain value of an entry of the journal.
+
+    Args:
+        before: That of the entry before it; None if it has none.
+        event: The fields of the entry.
+        salt: The salt of the value; None to draw one.
+    """
     if salt is None:
         salt = os.urandom(SALT)
     seq, at, kind, scope, episode, source, payload, applied, reason, body = event
@@ -321,8 +340,14 @@ def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> by
 
 
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
-    """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an imported event, or an
-    erased one."""
+    """Return whether a chain value is right. Also True where that cannot be told: for an imported entry, or an erased
+    one.
+
+    Args:
+        before: The value of the entry before it; None if it has none.
+        event: The fields of the entry.
+        chain: The value on file.
+    """
     if chain is None or (isinstance(chain, bytes) and len(chain) <= DIGEST):
         return True
     if not isinstance(chain, bytes) or not isinstance(event[-1], bytes | None):

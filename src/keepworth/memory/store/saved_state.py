@@ -30,7 +30,13 @@ _SAVED = "learned "
 
 
 def save(connection: AnyConnection, name: str, state: Saved) -> None:
-    """Save a state. It is valid as long as the journal goes on from its reward and nothing is rolled back or erased."""
+    """Save a state. It is valid as long as the journal goes on from its reward and nothing is rolled back or erased.
+
+    Args:
+        connection: A connection to the memory.
+        name: The name of the state, which holds everything that it depends on besides the journal.
+        state: What was learned, up to which reward.
+    """
     seqs = array("q", [seq for seq, trusts in state.trusts.items() for _ in trusts])
     trusts = array("d", [trust for listed in state.trusts.values() for trust in listed])
     numbers = [base64.b64encode(column.tobytes()).decode() for column in (seqs, trusts)]

@@ -74,7 +74,14 @@ def create(connection: AnyConnection, store_id: str) -> None:
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:
-    """Add an empty set of vectors of an encoder, with its table, and return its id."""
+    """Add an empty set of vectors of an encoder, with its table, and return its id.
+
+    Args:
+        connection: A connection to the memory.
+        identity: The encoder.
+        state: "filling" while its vectors are being made, see the table.
+        made: When it was made, as ISO 8601; "" if it is being filled.
+    """
     id: int = scalar(
         connection,
         "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,?,?) RETURNING id",

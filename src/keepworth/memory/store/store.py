@@ -158,7 +158,13 @@ class Store:
         return scope
 
     def scope_ids(self, connection: AnyConnection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
-        """Return the ids of the scopes inside `scope`, or None if these are all; with `nobody`, only of those without a user."""
+        """Return the ids of the scopes inside a scope, or None if these are all.
+
+        Args:
+            connection: A connection to the memory.
+            scope: The tenant, the user, the agent and the session, of which some may be open.
+            nobody: Whether only those without a user are returned.
+        """
         with self._lock:
             count = self.database.once(connection, "scopes", lambda: scalar(connection, "SELECT max(id) FROM scopes"))
             if count != self._scope_count:
@@ -274,8 +280,10 @@ class Store:
         """Carry out `acts` in one durable transaction.
 
         Args:
+            scope: The scope of the journal entries.
             acts: The acts with their drafts; or, where they depend on what is there, a function that reads that in the
                 transaction and returns them, so that nobody can write in between.
+            episode: The id of the episode that the acts are part of; "" for none.
             vectors: Those that `encode` made before; others are made when they are needed.
             check: Sees each outcome. If it raises, nothing is written, so that what was refused with an error cannot take effect
                 later, when what it was refused for is rolled back.
@@ -300,8 +308,14 @@ class Store:
         work: Callable[[Transaction], Result],
         vectors: Mapping[str, bytes] | None = None,
     ) -> Result:
-        """Run `work` on a write transaction of its own and return its result. It runs again if it left items without a vector,
-        which are encoded outside the write lock, so that no other writer waits for an encoder."""
+        """Run work on a write transaction of its own and return its result. It runs again if it left items without a
+        vector, which are encoded outside the write lock, so that no other writer waits for an encoder.
+
+        Args:
+            scope: The scope of the journal entries.
+            work: It gets the transaction.
+            vectors: Those that `encode` made before; None for none.
+        """
         note, made, waits = notes.NOTE.get(), dict(vectors or {}), True
 
         def inside(connection: AnyConnection) -> Result:
@@ -400,6 +414,9 @@ class Store:
         """Return items with row numbers above `after`, in order of writing.
 
         Args:
+            scope: Only items inside it are returned.
+            after: The row number above which they are.
+            limit: The most items.
             current, closed: Only the current items, or only those that are neither current nor deleted.
             status: Only open items with this status.
             where: A filter on the metadata of current items.
@@ -513,7 +530,12 @@ class Store:
         ]
 
     def diff(self, scope: Scope, one: str, other: str) -> list[Difference]:
-        """Return the items that differ between two snapshots, in order of writing."""
+        """Return the items that differ between two snapshots, in order of writing.
+
+        Args:
+            scope: Only items inside it are compared.
+            one, other: The names of the snapshots.
+        """
         earlier, later = self.base(scope, one), self.base(scope, other)
         with self.database.reading():
             touched = self.images_at(scope, min(earlier.position, later.position))
@@ -530,14 +552,26 @@ class Store:
             return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
 
     def put_parameters(self, scope: Scope, name: str, body: bytes) -> int:
-        """Store a new version of something learned, as part of every later snapshot. Returns the version."""
+        """Store a new version of something learned, as part of every later snapshot. Returns the version.
+
+        Args:
+            scope: Where it belongs.
+            name: What was learned, such as the name of a model.
+            body: Its bytes.
+        """
         payload, kind = json.dumps({"name": name}), rows.PARAMETERS
         return self.change(
             scope, lambda transaction: transaction.write_event(kind, scope, payload, now=self.clock(), body=body)
         )
 
     def parameters(self, scope: Scope, name: str, snapshot: str | None = None) -> tuple[int, bytes] | None:
-        """Return (version, body) of the newest `name` in `scope` that is not rolled back at a snapshot (None: now), or None."""
+        """Return (version, body) of the newest parameters that are not rolled back, or None.
+
+        Args:
+            scope: Where they belong.
+            name: What was learned.
+            snapshot: The name of a snapshot; None for now.
+        """
         position = self.head() if snapshot is None else self.position_of(snapshot)
         with self.database.reading() as connection:
             cancelled = undo.cancelled(connection, position)

@@ -71,7 +71,14 @@ def within(trace: TraceContext | None) -> Iterator[None]:
 
 
 def join(connection: AnyConnection, trace: TraceContext, id: str, time: str) -> None:
-    """Note that an episode or a search is part of a trace."""
+    """Note that an episode or a search is part of a trace.
+
+    Args:
+        connection: A connection to the memory.
+        trace: The trace, with its spans around this.
+        id: The id of the episode or the decision.
+        time: The present, as ISO 8601.
+    """
     until = later(timestamp(time), BLOCK_SECONDS)
     under = f"{trace.trace} {id}"
     keep(connection, MEMBER + under, json.dumps({"until": until, "spans": trace.spans}))
@@ -90,6 +97,7 @@ def members(connection: AnyConnection, trace: str, span: str = "") -> list[str]:
     """Return what is part of a trace: its episodes, and those of its searches that are in none of them.
 
     Args:
+        connection: A connection to the memory.
         trace: Its id.
         span: If something happened right within this span, only that is returned.
     """
@@ -106,7 +114,14 @@ def members(connection: AnyConnection, trace: str, span: str = "") -> list[str]:
 
 def note_answer(connection: AnyConnection, answer: str, episode: str, time: str) -> None:
     """Note the id of an answer that a model gave in an episode. Some servers draw ids from few: one that was in two episodes
-    names none of them."""
+    names none of them.
+
+    Args:
+        connection: A connection to the memory.
+        answer: The id of the answer.
+        episode: The id of the episode.
+        time: The present, as ISO 8601.
+    """
     if 0 < len(answer) <= LONGEST_ID:
         until, before = later(timestamp(time), BLOCK_SECONDS), fact(connection, ANSWER + answer)
         there = episode if before is None else json.loads(before)["episode"]

@@ -153,8 +153,13 @@ class Transaction:
     # For callers.
 
     def items(self, scope: Scope, where: str, values: Sequence[Any] = ()) -> list[Item]:
-        """Return the items inside `scope` that meet an SQL condition, which never comes from a user, in order of writing. To be
-        called before anything is put."""
+        """Return items in order of writing. To be called before anything is put.
+
+        Args:
+            scope: Only what is inside it counts.
+            where: An SQL condition, which never comes from a user.
+            values: Its parameters.
+        """
         within, names = rows.of_scopes(scope)
         listed = select(self.connection, f"{rows.SELECT} WHERE {within} AND {where} ORDER BY n", (*names, *values))
         return [rows.to_item(row, self.scope_of(row[1])) for row in listed]
@@ -177,8 +182,16 @@ class Transaction:
     def perform(
         self, act: Act, draft: Draft, *, now: str, episode: str = "", scanned: bool = False
     ) -> OperationOutcome:
-        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. An act is scanned first,
-        if the memory has a scan, unless it is `scanned` already. Raises RefusedText."""
+        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. Raises
+        RefusedText.
+
+        Args:
+            act: What is done.
+            draft: The scope, the time and the source of a new item.
+            now: The present, as ISO 8601.
+            episode: The id of the episode that it is part of; "" for none.
+            scanned: Whether its text was scanned already; else it is, if the memory has a scan.
+        """
         if self.scan is not None and not scanned:
             return self._perform_scanned(self.scan, act, draft, now, episode)
         self._asked = None
@@ -256,7 +269,19 @@ class Transaction:
         touched: Iterable[str] = (),
         body: bytes | None = None,
     ) -> int:
-        """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
+        """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number.
+
+        Args:
+            kind: The kind of the entry.
+            scope: Whose entry it is.
+            payload: What it says, as JSON.
+            now: The present, as ISO 8601.
+            episode: The id of the episode that it is part of; "" for none.
+            source: Where it comes from.
+            outcome: The outcome of an operation; None for what always takes effect.
+            touched: The ids of items that it concerns without changing them.
+            body: Bytes that belong to it; None for none.
+        """
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
         home = self.scope_row(scope).id

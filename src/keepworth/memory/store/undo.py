@@ -147,7 +147,14 @@ def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[Repl
 def entries(
     connection: AnyConnection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
 ) -> list[Entry]:
-    """Return the journal entries that meet an SQL condition, which never comes from a user, in order."""
+    """Return journal entries in order.
+
+    Args:
+        connection: A connection to the memory.
+        scope_of: It returns the scope with an id.
+        where: An SQL condition, which never comes from a user.
+        values: Its parameters.
+    """
     query = (
         f"SELECT seq, at, kind, scope, episode, source, payload, applied, reason FROM events WHERE {where} ORDER BY seq"
     )
@@ -166,8 +173,16 @@ def rollback(
     since: str = "",
     numbers: Sequence[int] = (),
 ) -> Rollback:
-    """Undo an episode or a rollback (`target`), what came from one of `sources`, everything `since` a snapshot, or the entries
-    of the journal with these `numbers`, inside `scope`."""
+    """Undo one of four things.
+
+    Args:
+        store: The memory.
+        scope: Only what happened inside it is undone.
+        target: The id of an episode, or of a rollback.
+        sources: Undo what came from one of them.
+        since: The name of a snapshot: undo everything after it.
+        numbers: Undo the entries of the journal with these numbers.
+    """
     position = store.position_of(since) if since else 0
     if not isinstance(target, str):
         raise UnknownEpisode(f"no episode or rollback {target!r:.80} in this memory: give its id as text")

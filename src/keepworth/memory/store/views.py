@@ -85,8 +85,16 @@ class ScopeView:
         where: Filter | None = None,
         hidden: Collection[str] = (),
     ) -> Ranked:
-        """Return the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it. Items whose
-        ids are `hidden` are left out. See `Corpus`."""
+        """Return the best items by BM25 of the whole query, from the full-text index and the rows beyond it. See
+        `Corpus`.
+
+        Args:
+            terms: The words of the query.
+            count: The most items.
+            statistics: How often words occur in the scope.
+            where: A filter; None for all items.
+            hidden: The ids of items that are left out.
+        """
         store, derived = self.store, self.store.derived
         with store.database.reading() as connection:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
@@ -120,6 +128,14 @@ class ScopeView:
     def by_meaning(
         self, vectors: Vectors, count: int, where: Filter | None = None, hidden: Collection[str] = ()
     ) -> list[Ranked]:
+        """Return the best items by cosine for each query. See `Corpus`.
+
+        Args:
+            vectors: Those of the queries, of shape (queries, dimension).
+            count: The most items.
+            where: A filter; None for all items.
+            hidden: The ids of items that are left out.
+        """
         ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
         return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in ranked]
 

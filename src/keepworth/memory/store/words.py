@@ -62,7 +62,13 @@ class WordStatistics:
         self._lock = threading.Lock()
 
     def of(self, connection: AnyConnection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
-        """Return the statistics of these terms over the current items of all scopes; terms that no item holds are left out."""
+        """Return the statistics of terms over the current items of all scopes; terms that no item holds are left out.
+
+        Args:
+            connection: A connection to the memory.
+            corpus: The state of all items that this connection sees.
+            terms: The words of a query, as stems.
+        """
         with self._lock:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
@@ -90,11 +96,14 @@ class WordStatistics:
 
 
 def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
-    """Return the words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest rows are
-    read).
+    """Return the words to look rows up by, rarest first, and whether they stay within the cost (else only the newest
+    rows are read).
 
-    `share` is the fraction of all rows that the scope holds. The index skips postings outside it, for about a tenth of their
-    cost.
+    Args:
+        frequency: The number of rows that hold each word.
+        share: The fraction of all rows that the scope holds. The index skips postings outside it, for about a tenth of
+            their cost.
+        postings: The cost: how many entries of the index may be read.
     """
     price = min(1.0, share + SKIPPING)
     chosen: list[str] = []
@@ -118,9 +127,18 @@ def proposed(
 ) -> list[int]:
     """Return rows that may answer a query, at a cost that does not grow with the memory.
 
-    If all words are common, look for rows with several of them, then for the newest rows with one, and for older ones as long as
-    there are fewer than `count`. `share` is the fraction of all rows that the scope holds, `head` the largest row number there
-    can be; `mask` says by row number whether a row may be proposed."""
+    If all words are common, look for rows with several of them, then for the newest rows with one, and for older
+    ones as long as there are fewer than `count`.
+
+    Args:
+        connection: A connection to the memory.
+        statistics: How often the words of the query occur.
+        scope_tokens: The tokens of each scope to look in, see `FullText.best`.
+        share: The fraction of all rows that the scope holds.
+        count: The number of rows that is wanted.
+        head: The largest row number there can be.
+        mask: By row number, whether a row may be proposed; None for all.
+    """
     admitted, index = "", connection.full_text
     if mask is not None:
         few: list[int] = np.flatnonzero(mask).tolist()
@@ -151,8 +169,14 @@ def proposed(
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
-    """Return the words that rows should all hold, rarest first, and in what fraction of the rows, the newest, they can be looked
-    for at the cost of `postings`. Assumes that words occur independently of each other."""
+    """Return the words that rows should all hold, rarest first, and in what fraction of the rows, the newest, they can
+    be looked for. Assumes that words occur independently of each other.
+
+    Args:
+        statistics: How often the words of the query occur.
+        share: The fraction of all rows that the scope holds.
+        postings: The cost: how many entries of the index may be read.
+    """
     rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
     expected = float(statistics.documents)
     for term in rarest:

@@ -53,7 +53,14 @@ class Guard:
     _seen: frozenset[Scope] = frozenset()
 
     def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        """Shows the largest group of candidates that support the same action; nothing if no group has `least` members."""
+        """Shows the largest group of candidates that support the same action; nothing if that group is too small.
+
+        Args:
+            query: The situation that the candidates were retrieved for.
+            candidates: The items that are compared with one another.
+            values: Not used, as similarity decides inside the group.
+            pool: The rows of all items.
+        """
         agree = self.note(query, candidates, pool)
         # A lesson from an item is shown only where items of its scope can be seen.
         self._seen = frozenset(pool.items[row].scope for row in candidates.rows.tolist())

@@ -66,6 +66,7 @@ OFF: dict[str, Value] = {
     "HOPE": 0.0,
     "SURE": 0.001,
     "EXPLORE": 0.0,
+    "LASTING": 0.0,
     "FADE": 1e9,
     "SLACK": 0.0,
     "BLIND": 0.0,

@@ -133,27 +133,36 @@ def test_what_is_withheld_makes_room_for_the_next() -> None:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_challenges_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
-    """One candidate at a time comes before all others; the slates that can be drawn have all of the probability."""
+def test_challenges_and_tests_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
+    """One candidate at a time comes before all others; if none does, the first one may be withheld. The slates that can be drawn
+    have all of the probability."""
     n = data.draw(st.integers(2, 6))
     order = tuple(data.draw(st.permutations(range(n))))
     k = data.draw(st.integers(1, n + 1))
+    total = data.draw(st.sampled_from([0.04, 0.7]))
     shares = data.draw(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=n - 1))
-    challengers = tuple((place, 0.7 * share / sum(shares)) for place, share in zip(order[1:], shares, strict=False))
+    challengers = tuple((place, total * share / sum(shares)) for place, share in zip(order[1:], shares, strict=False))
     choice = Independent(order, k, ((order[0], 0.5),), challengers=challengers)
     generator = np.random.default_rng(data.draw(st.integers(0, 9)))
-    drawn = Counter(choice.draw(generator)[0] for _ in range(400))
+    draws = [choice.draw(generator) for _ in range(400)]
+    drawn = Counter(slate for slate, _ in draws)
     slates = {order[:k]} | {(place, *(other for other in order if other != place))[:k] for place, _ in challengers}
+    slates.add(order[1 : k + 1])
     assert sum(choice.probability(slate) for slate in slates) == pytest.approx(1.0)
     assert set(drawn) <= slates
     for slate in slates:
         p = choice.probability(slate)
         assert abs(drawn[slate] - 400 * p) < 5.0 * math.sqrt(400 * p * (1.0 - p)) + 1.0
     for place, p in choice.odds.items():
-        assert p == pytest.approx(sum(choice.probability(slate) for slate in slates if place in slate))
+        decided = [slate for slate, way in draws if place in choice.odds_of(way)]
+        seen = sum(place in slate for slate in decided)
+        assert abs(seen - len(decided) * p) < 5.0 * math.sqrt(len(decided) * p * (1.0 - p)) + 1.0
     assert choice.given({order[0]: (1.0, True)}).challengers == (() if k == 1 else challengers)
     assert choice.given({challengers[0][0]: (1.0, True)}).challengers == ()
     assert choice.given({order[0]: (0.5, False)}).challengers == (), "what was withheld would be shown"
+    assert choice.given({order[0]: (0.5, True)}).challengers == (), (
+        "only the episodes that show it would have challenges"
+    )
 
 
 def test_the_normal_distribution_function_is_what_scipy_computes() -> None:

@@ -30,7 +30,8 @@ class Independent:
     those that chance decided about earlier in the same episode, the probability of being shown that they had then, and whether
     they are: it is not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no
     more. What takes the place of the withheld is never under test.
-    challengers: (position, probability) of those that may come before all others, one at a time; nothing is under test meanwhile.
+    challengers: (position, probability) of those that may come before all others, one at a time. Chance decides about them first;
+    if none of them comes first, it decides about those under test, unless challengers would hide too often what would be shown.
     """
 
     order: Slate
@@ -41,15 +42,20 @@ class Independent:
     challengers: tuple[tuple[int, float], ...] = ()
 
     @cached_property
+    def _outside(self) -> dict[int, float]:
+        """Return the challengers that would take the place of a candidate that is shown, if they come often enough for a test
+        of their own."""
+        outside = {index: p for index, p in self.challengers if index not in self.order[: self.k]}
+        return outside if sum(outside.values()) >= LEAST_CHANCE else {}
+
+    @cached_property
     def odds(self) -> dict[int, float]:
-        """Return the probability of being shown of each candidate under test."""
+        """Return the probability of being shown of each candidate under test. Where no challenger takes another's place, it is
+        the one that holds if none of them came first."""
         main = self.order[: self.k]
-        if self.challengers:
-            outside = {index: p for index, p in self.challengers if index not in main}
-            hidden = sum(outside.values())
-            if hidden < LEAST_CHANCE:
-                return {}
-            return {main[-1]: 1.0 - hidden, **{index: p for index, p in outside.items() if p >= LEAST_CHANCE}}
+        if self._outside:
+            likely = {index: p for index, p in self._outside.items() if p >= LEAST_CHANCE}
+            return {main[-1]: 1.0 - sum(self._outside.values()), **likely}
         chances = {index: p for index, (p, _) in self.drawn.items() if p < 1.0 and index in main}
         for index, rate in self.up:
             if len(chances) < min(self.together, self.k) and rate > 0.0 and index in main and index not in self.drawn:
@@ -65,12 +71,17 @@ class Independent:
                 chance -= p
                 if chance < 0.0:
                     return self._challenged(index), "challenged"
+        if self._outside:
             return self.order[: self.k], "main"
         shown = {
             index: self.drawn[index][1] if index in self.drawn else bool(generator.random() < p)
             for index, p in self.odds.items()
         }
         return self.slate(shown), "main" if all(shown.values()) else "withheld"
+
+    def odds_of(self, part: str) -> dict[int, float]:
+        """Return `odds` as far as chance decided by them. part: the second value of `draw`."""
+        return self.odds if part != "challenged" or self._outside else {}
 
     def _challenged(self, challenger: int) -> Slate:
         return (challenger, *(index for index in self.order if index != challenger))[: self.k]
@@ -83,15 +94,15 @@ class Independent:
 
     def probability(self, slate: Sequence[int]) -> float:
         """Return the probability of showing exactly `slate` in this order, counting earlier draws as well."""
-        if self.challengers:
-            if tuple(slate) == self.order[: self.k]:
-                return 1.0 - sum(p for _, p in self.challengers)
-            first = slate[0] if slate else -1
-            return sum(p for index, p in self.challengers if index == first and self._challenged(index) == tuple(slate))
-        odds = self.odds
+        first = slate[0] if slate else -1
+        challenged = sum(
+            p for index, p in self.challengers if index == first and self._challenged(index) == tuple(slate)
+        )
+        odds = {} if self._outside else self.odds
         if self.slate({index: index in slate for index in odds}) != tuple(slate):
-            return 0.0
-        return math.prod(p if index in slate else 1.0 - p for index, p in odds.items())
+            return challenged
+        unchallenged = 1.0 - sum(p for _, p in self.challengers)
+        return challenged + unchallenged * math.prod(p if index in slate else 1.0 - p for index, p in odds.items())
 
     def certain(self) -> Independent:
         return replace(self, up=(), drawn={}, challengers=())
@@ -101,8 +112,9 @@ class Independent:
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
         """Return the distribution later in the same episode: what was seen or drawn before is neither challenged nor a
-        challenger, and a challenge brings back nothing that was withheld."""
+        challenger. Where chance decided earlier about something that would be shown now, there is no challenge, whichever way it
+        decided: so the episodes with an item and those without it differ in nothing else."""
         main = self.order[: self.k]
         again = {index for index, _ in self.challengers} | set(main[-1:])
-        again |= {index for index in main if not drawn.get(index, (1.0, True))[1]}
+        again |= {index for index in main if drawn.get(index, (1.0, True))[0] < 1.0}
         return replace(self, drawn=drawn, challengers=() if again & set(drawn) else self.challengers)

@@ -41,7 +41,12 @@ DISCOUNT = 0.995
 FADE = 2.0
 """Number of rewards near the question after which half of the relative score is gone, if rewards depend on items."""
 EXPLORE = 0.5
-"""Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 as all rewards here fail."""
+"""Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 where the first candidate fails."""
+FAILING = (0.4, 0.7)
+"""Shares of failures that are expected of the first candidate at which it begins to count as failing, and wholly does."""
+LASTING = 0.25
+"""Share of the relative score that trials take into account also where the first candidate fails: items that rewards cannot tell
+apart keep the search's order."""
 OFTEN, TRIES = 40.0, 0.4
 """A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
 of the times that it came back."""

@@ -15,7 +15,7 @@ from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
-from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LEAST, NEGLIGIBLE, WITHHOLD
+from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LASTING, LEAST, NEGLIGIBLE, WITHHOLD
 from keepworth.methods.policies.default.models import DONE, LEAD, SHOWN, WAYS
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
@@ -107,8 +107,11 @@ class CandidateJudge(TrialChances):
                 means[index] = measured.effect / self.span
         faded, better = searched, None
         if scores is not None:
-            faded = _fade(searched, times, weights.sure, near.expected + means)
-            better = self._trial_chances(near, opinions, faded, means, times)
+            expected = near.expected + means
+            faded = _fade(searched, times, weights.sure, expected)
+            # These scores hold if it is certain that rewards depend on items.
+            certain = np.minimum(_fade(searched, times, 1.0, expected), LASTING * searched)
+            better = self._trial_chances(near, opinions, faded, certain, means, times)
         return Judgement(
             means,
             np.zeros(n),
@@ -156,7 +159,7 @@ class CandidateJudge(TrialChances):
         if not len(self):
             return details
         details["part"] = use.part
-        if isinstance(choice, Independent) and (odds := choice.odds):
+        if isinstance(choice, Independent) and (odds := choice.odds_of(use.part)):
             ids = {index: use.candidates.items[index].id for index in odds}
             details["odds"] = {ids[index]: p for index, p in odds.items()}
             main = choice.order[: choice.k]

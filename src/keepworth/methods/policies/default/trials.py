@@ -11,6 +11,7 @@ from keepworth.methods.policies.default.constants import (
     BLIND,
     BOUND,
     EXPLORE,
+    FAILING,
     NEGLIGIBLE,
     OFTEN,
     SAME,
@@ -31,17 +32,19 @@ class TrialChances(Estimates):
     """Says how likely each candidate is better than the first one, and when trials have cost too much."""
 
     def _trial_chances(
-        self, near: _Near, opinions: Sequence[Opinion], faded: Floats, means: Floats, times: Floats
+        self, near: _Near, opinions: Sequence[Opinion], faded: Floats, certain: Floats, means: Floats, times: Floats
     ) -> Floats:
         """Return the probability with which each candidate is put first in order to learn.
 
         It is the probability that the candidate is better than the one that would stand first, times the probability that the
-        question comes back, and at most three quarters for all candidates together.
+        question comes back, and at most three quarters for all candidates together. Where the first one fails, it is the
+        probability if rewards depend on items, as no reward that says so would ever come otherwise.
 
         Args:
             near: The rewarded choices near the question.
             opinions: What the models say.
             faded: The relative scores of the search.
+            certain: The same if it were certain that rewards depend on items.
             means: The gains, averaged over all estimates.
             times: Number of rewards of each candidate near the question.
         """
@@ -50,10 +53,13 @@ class TrialChances(Estimates):
         if len(means) < 2 or min(0.5, self._weigh().sure) * returns <= NEGLIGIBLE:
             return better
         lead = int((faded + means).argmax())
-        first, ahead = slice(lead, lead + 1), faded - faded[lead]
+        first = slice(lead, lead + 1)
         # Nothing can be better than the first by more than the distance from its expected reward to 1.
         room = max(0.0, 1.0 - near.expected - float(means[lead]))
-        wide = EXPLORE + (1.0 - EXPLORE) * room * room
+        failing = min(max((room - FAILING[0]) / (FAILING[1] - FAILING[0]), 0.0), 1.0)
+        wide = EXPLORE + (1.0 - EXPLORE) * failing
+        doubted = faded + failing * (certain - faded)
+        ahead = doubted - doubted[lead]
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
         # even if rewards say nothing about items.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0

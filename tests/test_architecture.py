@@ -27,7 +27,7 @@ def test_every_room_is_named_and_every_file_is_there() -> None:
     assert [each for each in named if not (SOURCE / each).exists() and not (ROOT / each).exists()] == []
 
 
-def test_rooms_stand_in_the_order_of_who_may_import_whom() -> None:
+def test_rooms_are_listed_in_import_order() -> None:
     import tomllib
 
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def folder_of_private(name: str) -> str:
     return ".".join(names[:private] if holder.is_dir() else names[: private - 1])
 
 
-def test_what_is_private_is_imported_inside_its_folder_alone() -> None:
+def test_private_modules_are_imported_inside_their_folder_only() -> None:
     assert folder_of_private("keepworth.methods.writers._claims.Claim") == "keepworth.methods.writers"
     assert folder_of_private("keepworth.memory.item._name") == "keepworth.memory"
     outside = [

@@ -49,7 +49,7 @@ def told_of() -> list[str]:
 
 
 @pytest.mark.parametrize("name", told_of())
-def test_who_asks_a_command_for_help_gets_it(name: str, monkeypatch: Any, capsys: Any) -> None:
+def test_benchmark_commands_have_help(name: str, monkeypatch: Any, capsys: Any) -> None:
     module = importlib.import_module(name)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     reads = r"\bArgumentParser\(|\b(takes_nothing|(?:cell_)?arguments)\(__doc__"
@@ -62,7 +62,7 @@ def test_who_asks_a_command_for_help_gets_it(name: str, monkeypatch: Any, capsys
 
 
 @pytest.mark.slow
-def test_every_page_holds_what_the_files_of_the_benchmarks_say(tmp_path: Path) -> None:
+def test_pages_match_the_benchmark_files(tmp_path: Path) -> None:
     for name in ("benchmarks", "docs", "examples", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", tmp_path / "README.md")
@@ -72,14 +72,14 @@ def test_every_page_holds_what_the_files_of_the_benchmarks_say(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_stands_for_a_memory_without_its_idea_changes_something() -> None:
+def test_ablated_policies_differ_from_their_originals() -> None:
     for name, declared in methods("policy").items():
         (first, *_) = controls(name, f"{name}+on" if declared.on else name)
         if first.endswith("+masked"):
             assert getattr(declared.make().valuer, "learns", True), f"{name} has no values that {first} could hide"
 
 
-def test_methods_that_differ_in_nothing_on_a_stream_are_listed_together() -> None:
+def test_equal_methods_on_a_stream_are_listed_together() -> None:
     rows = {"memrl+on": 0.5, "earm": 0.5, "earm+masked": 0.5, "amem": 0.5, "exprag": 0.4, "exprag+published": 0.4}
     learning = [{"arm": arm, "learning": {"key-door": {"mean": mean}}} for arm, mean in rows.items()]
     arms = [{**row, "frozen": {"key-door": {"mean": 0.2 if row["arm"] == "amem" else 0.1}}} for row in learning]

@@ -146,7 +146,7 @@ QUICK = sorted({line for place, line in unmarked_lines() if (place, line) not in
 
 
 @pytest.mark.parametrize("line", QUICK)
-def test_lines_that_need_nothing_run(line: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_commands_run(line: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a folder with a memory of one item, with snapshots, and an episode under way."""
     with keepworth.Memory("agent.mem", encoder="hashing") as memory:
         memory.add("Ana likes tofu", user_id="ana")
@@ -162,7 +162,7 @@ def test_lines_that_need_nothing_run(line: str, elsewhere: Path, capsys: pytest.
     assert main(words) == 0, capsys.readouterr()
 
 
-def test_what_readme_says_in_a_sentence_runs_after_its_first_lines(elsewhere: Path, capsys: Any) -> None:
+def test_readme_inline_code_runs_after_its_first_block(elsewhere: Path, capsys: Any) -> None:
     """In a folder that holds what these lines made, and no other memory."""
     page = ROOT / "README.md"
     first = next(code for _, mark, _, code in blocks(page) if mark == "runnable")
@@ -175,7 +175,7 @@ def test_what_readme_says_in_a_sentence_runs_after_its_first_lines(elsewhere: Pa
         assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr())
 
 
-def test_what_is_not_run_has_a_reason() -> None:
+def test_code_blocks_that_do_not_run_have_a_reason() -> None:
     """Every block of Python is run, here or by the file that is named, or is one of few fragments with a reason."""
     fragments: Counter[str] = Counter()
     for page in PAGES:
@@ -196,7 +196,7 @@ def test_what_is_not_run_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)
-def test_examples_use_only_what_their_page_has_made(page: Path) -> None:
+def test_examples_use_only_names_made_on_their_page(page: Path) -> None:
     """Those that are not run, too: every name is imported or assigned in a block above."""
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", "--output-format=concise", "-"]
@@ -205,7 +205,7 @@ def test_examples_use_only_what_their_page_has_made(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[line for _, line in COMMANDS])
-def test_commands_name_what_exists(page: str, line: str) -> None:
+def test_documented_commands_and_options_exist(page: str, line: str) -> None:
     """Every command and option of a documented line is one that the program has."""
     command: Any = typer.main.get_command(app)
     words = shlex.split(line.split(">")[0])[1:]
@@ -279,7 +279,7 @@ def resolve(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def test_nobody_is_told_to_install_what_is_somebody_elses() -> None:
+def test_pages_do_not_install_the_package_from_an_index() -> None:
     """Until it is released, this package is installed from its own folder. Messages name extras of what is installed already,
     which pip takes from there."""
     first = re.compile(r"pip install (?:-U )?['\"]?keepworth\b(?!\[)")

@@ -123,7 +123,7 @@ def test_the_encoder_works_without_extras(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
+def test_commands_name_the_extra_they_need(tmp_path: Path) -> None:
     (tmp_path / "runs" / "somewhere").mkdir(parents=True)
     script = "from keepworth.cli.main import main\n"
     script += "".join(f"print(main({line.split()!r}), file=sys.stderr)\n" for line, _ in REFUSED)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.memory import on_postgres
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -49,3 +52,10 @@ def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, faili
     assert ran.returncode == (1 if failing else 0)
     assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
     assert (tmp_path / "called").read_text().splitlines() == ["test", "test-peers", "docs", "audit", "demo QUICK=1"]
+
+
+def test_tests_left_out_on_postgres_exist() -> None:
+    files = sorted((ROOT / "tests" / "memory").rglob("test_*.py"))
+    assert on_postgres.WHOLE.keys() <= {path.name for path in files}
+    names = {name for path in files for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    assert on_postgres.SOME.keys() - names == set()

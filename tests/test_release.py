@@ -65,7 +65,7 @@ def test_the_version_is_written_in_one_place(metadata: dict[str, Any]) -> None:
         assert f"version: {keepworth.__version__}" not in text, name
 
 
-def test_addresses_follow_from_the_repository_and_none_is_made_up(metadata: dict[str, Any]) -> None:
+def test_project_urls_follow_from_the_repository(metadata: dict[str, Any]) -> None:
     repository = re.findall(r'^repository = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
     assert metadata.get("urls", {}) == hook.addresses(*repository, keepworth.__version__)
     assert hook.addresses("", "1.2.3") == {}
@@ -113,7 +113,7 @@ def test_every_licence_of_data_in_the_package_is_named(metadata: dict[str, Any])
     assert {name for name, title in titles.items() if any(title in text for text in texts)} == identifiers
 
 
-def test_data_in_the_package_is_what_its_attribution_says() -> None:
+def test_packaged_data_match_their_attribution() -> None:
     unpack = {".xz": lzma.decompress, ".gz": lambda packed: zlib.decompress(packed, 31)}
     for page in (ROOT / "src").rglob("ATTRIBUTION.md"):
         sums = set(re.findall(r"\b[0-9a-f]{64}\b", page.read_text(encoding="utf-8")))
@@ -145,7 +145,7 @@ def test_the_page_says_for_how_long_a_name_stays() -> None:
     assert len(re.findall(r"\.\s", text.replace("1.0", ""))) == 3
 
 
-def test_a_release_refuses_what_is_not_filled_in(tmp_path: Path) -> None:
+def test_release_check_refuses_unfilled_fields(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "CHANGELOG.md", "README.md", "src/keepworth/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -173,7 +173,7 @@ def commands(workflow: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_runs_what_make_has_and_may_do_no_more_than_it_must(name: str) -> None:
+def test_workflows_run_make_targets_with_minimal_permissions(name: str) -> None:
     workflow = yaml.safe_load(WORKFLOWS[name].read_text(encoding="utf-8"))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     made = [word for line in commands(workflow) for word in re.findall(r"^make ([\w-]+)", line, re.M)]
@@ -184,7 +184,7 @@ def test_a_workflow_runs_what_make_has_and_may_do_no_more_than_it_must(name: str
     assert "secrets." not in WORKFLOWS[name].read_text(encoding="utf-8")
 
 
-def test_only_what_was_tested_and_checked_is_published_and_without_a_password() -> None:
+def test_release_workflow_publishes_checked_builds_without_a_password() -> None:
     workflow = yaml.safe_load(WORKFLOWS["release"].read_text(encoding="utf-8"))
     jobs = workflow["jobs"]
     rights = {name: job["permissions"] for name, job in jobs.items() if "permissions" in job}

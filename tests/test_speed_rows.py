@@ -49,7 +49,7 @@ def row(clock: Any, calls: list[str], failing: str = "", rounds: int = 3) -> Row
     return Row("sampling", "1 x 8 x 16", rounds, 1.0, opened, {"tokens": 16, "prompt_tokens": 400})
 
 
-def test_a_row_goes_on_where_it_was_stopped_and_begins_nothing_that_would_end_late(clock: Any) -> None:
+def test_speed_row_resumes_and_respects_its_deadline(clock: Any) -> None:
     calls: list[str] = []
     one = row(clock, calls)
     assert one.left() == 3.0  # minutes, as long as nothing was measured
@@ -70,7 +70,7 @@ def test_rounds_of_another_machine_are_not_mixed_in(clock: Any) -> None:
         one.measure({**MACHINE, "threads": 1}, ends=1e9)
 
 
-def test_what_does_not_fit_is_said_and_not_tried_again(clock: Any) -> None:
+def test_oversized_measurement_is_reported_and_not_retried(clock: Any) -> None:
     calls: list[str] = []
     one = row(clock, calls, failing="theirs")
     assert one.measure(MACHINE, ends=1e9)

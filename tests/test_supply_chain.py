@@ -45,7 +45,7 @@ def test_every_package_is_pinned_and_has_its_hashes() -> None:
 
 
 @pytest.mark.parametrize("requirement", asked(), ids=str)
-def test_the_lock_holds_what_the_project_asks_for(requirement: Requirement) -> None:
+def test_lock_satisfies_the_project_requirements(requirement: Requirement) -> None:
     pinned = locked()[canonicalize_name(requirement.name)]
     for each in pinned:
         (version,) = [specifier.version for specifier in each.specifier]
@@ -89,7 +89,7 @@ def test_a_known_vulnerability_fails_the_audit(tmp_path: Path) -> None:
     assert "VULNERABLE: a 1.0: PYSEC-1, fixed in 2.0" in said
 
 
-def test_what_is_not_audited_is_said_and_is_no_failure(tmp_path: Path) -> None:
+def test_unaudited_packages_are_reported_without_failing(tmp_path: Path) -> None:
     unknown = {"name": "a", "skip_reason": "Dependency not found on PyPI"}
     code, said = audited(tmp_path, answer(unknown, unknown))
     assert (code, said[:11]) == (0, "NOT AUDITED")

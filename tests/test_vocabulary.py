@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tests.sources import SOURCE, files, nodes
 
@@ -19,6 +20,8 @@ VAGUE = {"found", "kept", "said", "told", "held", "ours"}
 
 EMPTY = {"beside", "each", "found", "kept", "known", "own", "said", "told"}
 """Names of variables, which say nothing of what they hold."""
+RIDDLES = {"anything", "everything", "nobody", "nothing", "somebody", "what", "whatever", "who", "whoever", "whose"}
+"""Words that stand in names of tests for the subject, which the name should say."""
 SHARED = {"AsyncMemory", "Config", "Memory"}
 """Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the names of mem0."""
 
@@ -53,7 +56,7 @@ def test_no_name_holds_a_word_of_before() -> None:
         assert [name for name in public(tree) if name.lower().strip("_") in VAGUE] == [], path
 
 
-def test_no_variable_is_called_by_a_word_for_anything() -> None:
+def test_variables_have_specific_names() -> None:
     for path in files():
         stored = (node for node in nodes(path) if isinstance(node, ast.arg | ast.Name))
         names = [node.arg if isinstance(node, ast.arg) else node.id for node in stored]
@@ -71,3 +74,9 @@ def test_pages_use_the_words_of_today() -> None:
     for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text(encoding="utf-8").lower()
         assert re.findall(r"\b(likeness|upkeep|tapes?|steering|masters|shelf|tickets?)\b", text) == [], path
+
+
+def test_test_names_state_their_subject() -> None:
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        names = re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+        assert [name for name in names if RIDDLES & set(name.split("_"))] == [], path

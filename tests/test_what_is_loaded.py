@@ -21,7 +21,7 @@ def printed(script: str) -> str:
 
 
 @pytest.mark.parametrize("module", ["keepworth", "keepworth.cli.main"])
-def test_nothing_heavy_is_imported(module: str) -> None:
+def test_light_modules_import_no_heavy_packages(module: str) -> None:
     assert printed(f"import sys, {module}; print(*(name for name in {HEAVY} if name in sys.modules))") == ""
 
 
@@ -32,7 +32,7 @@ def test_few_modules_are_loaded(module: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["arithmetic", "memory_r1", "overwrite_reading", "strings"])
-def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
+def test_recipe_settings_are_known_without_torch(recipe: str) -> None:
     made = f"import sys, keepworth.methods.recipes.{recipe} as r; r.METHOD.make.Config()"
     assert printed(f"{made}; print('torch' in sys.modules)") == "False"
 

@@ -56,7 +56,7 @@ def test_it_searches_writes_and_answers_in_one_sequence() -> None:
     assert int(rows.batch.mask.sum()) == sum(len(s.ids) for e in group.episodes for s in e.segments)
 
 
-def test_what_is_written_stays_in_the_fork_of_its_episode() -> None:
+def test_writes_stay_in_the_fork_of_the_episode() -> None:
     roots: list[Bank] = []
 
     def kept(task: Task) -> Bank:
@@ -75,7 +75,7 @@ def test_what_is_written_stays_in_the_fork_of_its_episode() -> None:
     assert root.content_hash() == group.memory_snapshot
 
 
-def test_calls_of_memory_are_bounded_and_nothing_is_said_so() -> None:
+def test_memory_calls_are_bounded_and_empty_results_are_stated() -> None:
     seen: list[str] = []
 
     def says(prompt: str, number: int) -> str:
@@ -89,7 +89,7 @@ def test_calls_of_memory_are_bounded_and_nothing_is_said_so() -> None:
     assert episode.stop is StopReason.PARSE_ERROR
 
 
-def test_what_cannot_be_written_changes_nothing_and_is_said() -> None:
+def test_invalid_write_is_reported_without_effect() -> None:
     def says(prompt: str, number: int) -> str:
         return " answer: x\n" if "= not written" in prompt else " remember:\n"
 

@@ -34,7 +34,7 @@ def test_given_shows_the_evidence_among_others_in_order_of_time() -> None:
     assert texts(recall.recall_evidence(1, seed=0)(TASKS[0])) == ["I put item 1 in the attic."]
 
 
-def test_nothing_and_the_evidence_alone() -> None:
+def test_control_recalls_return_no_items_or_the_evidence() -> None:
     assert texts(recall.nothing(TASKS[0])) == []
     assert texts(recall.evidence_only()(TASKS[0])) == ["I put item 1 in the attic."]
 

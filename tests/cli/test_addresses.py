@@ -70,9 +70,7 @@ def test_every_command_with_a_memory_says_that_an_address_names_one() -> None:
         (["train", "--source", ADDRESS], "`import` take a memory"),
     ],
 )
-def test_what_is_about_files_refuses_an_address(
-    words: list[str], says: str, asked: list[str], command: CommandLine
-) -> None:
+def test_file_options_refuse_an_address(words: list[str], says: str, asked: list[str], command: CommandLine) -> None:
     said = command.refused(*words)
     assert SAID in said
     assert says in said
@@ -82,13 +80,13 @@ def test_what_is_about_files_refuses_an_address(
 
 
 @pytest.mark.parametrize("given", [f"{kind}ann:hunter2@db/x" for kind in ("Postgresql://", "postgresql:/", "mysql://")])
-def test_what_is_nearly_an_address_is_no_file(given: str, command: CommandLine) -> None:
+def test_malformed_address_is_not_taken_for_a_file(given: str, command: CommandLine) -> None:
     said = command.refused("memory", "add", "x", "--file", given)
     assert "postgresql://user@host/database" in said
     assert "hunter2" not in said
 
 
-def test_what_is_said_of_a_place_has_no_password() -> None:
+def test_printed_place_hides_the_password() -> None:
     place = place_of(ADDRESS)
     assert str(place) == SAID
     assert "hunter2" not in f"{place!r} {place.base}"
@@ -99,7 +97,7 @@ def test_what_is_said_of_a_place_has_no_password() -> None:
         file_of(ADDRESS)
 
 
-def test_a_file_is_what_it_was(tmp_path: Path) -> None:
+def test_place_of_a_file_opens_that_file(tmp_path: Path) -> None:
     assert place_of("./a.mem") == place_of(Path("a.mem")) == MemoryPlace("a.mem")
     place = place_of(tmp_path / "a.mem")
     assert place.opens == place.base == place.file == tmp_path / "a.mem"

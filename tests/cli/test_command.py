@@ -39,7 +39,7 @@ def test_help_fits_and_names_every_option(monkeypatch: pytest.MonkeyPatch) -> No
             assert all(opt in text for opt in option.opts if opt.startswith("--")), words
 
 
-def test_help_begins_with_what_most_come_for() -> None:
+def test_help_lists_common_commands_first() -> None:
     shown = CliRunner().invoke(app, ["--help"], prog_name="keepworth").stdout
     titles = [line for line in shown.splitlines() if line and not line.startswith(" ")]
     assert titles[titles.index("Remember:") :] == ["Remember:", "Learn:", "Look:", "Set up:", "Options:"]
@@ -87,7 +87,7 @@ def test_debug_stands_anywhere(words: list[str], monkeypatch: pytest.MonkeyPatch
         main(words)
 
 
-def test_what_follows_two_dashes_is_text(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_after_two_dashes_are_text(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "a.mem")
     assert main(["memory", "add", "--file", file, "--encoder", "none", "--", "--debug"]) == 0
     assert "--debug" in capsys.readouterr().out

@@ -51,7 +51,7 @@ def ran(path: Path, out: Path, *words: object) -> str:
     return called("run", path, *words, "--reader", "none", "--encoder", "hashing:256", "--out", out)
 
 
-def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_own_questions_are_evaluated_and_resumed(tmp_path: Path) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
     arms = ("none", "bm25", "search", "keepworth", "random")
     ran(path, out, *arms)
@@ -153,12 +153,12 @@ def test_an_evaluation_that_is_not_finished_is_not_compared(tmp_path: Path) -> N
         called("compare", f"{one}:a", f"{one}:b")
 
 
-def test_a_run_that_is_missing_says_what_makes_it(tmp_path: Path) -> None:
+def test_missing_run_error_names_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=r"There is no run 'demo'.*`keepworth demo` makes it"):
         reader_of("run:demo", "", "", tmp_path)
 
 
-def test_nobody_is_ahead_where_the_test_of_signs_cannot_tell(tmp_path: Path) -> None:
+def test_sign_test_with_few_clusters_names_no_winner(tmp_path: Path) -> None:
     one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0, 0.9, 1.0]), "b": ("b", "frozen", [0.0] * 3)})
     assert "p 0.25 after correction, 3 clusters: no difference can be told" in called("compare", f"{one}:a", f"{one}:b")
 
@@ -174,7 +174,7 @@ def test_other_verifiers_clusters_and_labels_are_another_evaluation(tmp_path: Pa
     ran(saved(path, lines()), out, "none", "random")
 
 
-def test_an_option_that_says_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_without_effect_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
     with pytest.raises(KeepworthError, match=r"--set has no effect on .*mine\.jsonl"):
         ran(path, out, "none", "--set", "foo=3")
@@ -216,7 +216,7 @@ def test_a_file_that_is_no_file_of_lines_is_refused(tmp_path: Path) -> None:
             json_lines("test", data=path)
 
 
-def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
+def test_file_with_leaking_splits_is_refused(tmp_path: Path) -> None:
     records = [{**record, "split": side} for record, side in zip(lines(2), ("train", "test"), strict=True)]
     assert [task.tags["split"] for task in json_lines("train", data=saved(tmp_path / "s.jsonl", records))] == ["train"]
     leaking = [*records, {**records[0], "id": "again", "split": "test"}]
@@ -239,7 +239,7 @@ def test_a_file_whose_splits_leak_is_refused(tmp_path: Path) -> None:
         (["bm25", "--model", "m"], "for an endpoint"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_runs(tmp_path: Path, words: Any, message: str) -> None:
+def test_unmeasurable_input_is_refused_before_running(tmp_path: Path, words: Any, message: str) -> None:
     path = saved(tmp_path / "mine.jsonl", lines(2))
     with pytest.raises(KeepworthError, match=message):
         ran(path, tmp_path / "out", *words)
@@ -254,7 +254,7 @@ def test_no_memory_is_asked_under_any_settings_and_counts_in_the_plan() -> None:
     assert arms_of(["bm25"], ["live", "shuffled"]) == [("bm25", "live"), ("bm25", "shuffled")]
 
 
-def test_the_output_says_who_shows_more_than_the_budget_and_promises_no_verdict_that_cannot_be(tmp_path: Path) -> None:
+def test_output_names_arms_over_budget_and_the_needed_clusters(tmp_path: Path) -> None:
     arms = ("none", "bm25", "latest", "full", "--tokens", 6)
     said = " ".join(ran(saved(tmp_path / "mine.jsonl", lines(6)), tmp_path / "out", *arms).split())
     assert "At most 6 tokens are shown, but for full." in said
@@ -280,7 +280,7 @@ def test_a_program_that_never_answers_is_named_after_the_others_were_measured(tm
     assert (out / "report.html").exists()
 
 
-def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
+def test_stopped_evaluation_states_the_rest_and_resumes(tmp_path: Path, monkeypatch: Any) -> None:
     def stopped(self: EvaluationFolder, row: Row) -> None:
         kept(self, row)
         if row.key.startswith("mine/chat-2"):

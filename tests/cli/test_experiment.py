@@ -113,7 +113,7 @@ def test_lines_move_out_and_come_back_to_the_byte(run: Run, project: Path) -> No
     assert ((rules / "a.mdc").stat().st_mode & 0o777, (project / "AGENTS.md").is_symlink()) == (0o640, True)
 
 
-def test_notes_of_an_experiment_are_archived_at_its_end_and_come_back_with_what_is_known(run: Run) -> None:
+def test_experiment_notes_are_archived_and_revived_with_their_evidence(run: Run) -> None:
     run(START)
     with Memory("agent.mem", encoder="hashing") as memory:
         ids = [item.id for item in memory.get_all()]
@@ -131,7 +131,7 @@ def test_notes_of_an_experiment_are_archived_at_its_end_and_come_back_with_what_
         assert memory.get(ids[0]).values.shown == 1
 
 
-def test_what_was_retired_and_reworded_is_written_back_in_its_place(run: Run, project: Path) -> None:
+def test_retired_and_reworded_lines_are_written_back_in_place(run: Run, project: Path) -> None:
     run(START)
     with Memory("agent.mem", encoder="hashing") as memory:
         ids = {item.text: item.id for item in memory.get_all()}
@@ -193,7 +193,7 @@ def test_a_file_that_changes_while_the_experiment_begins_is_left_as_it_is(projec
     assert Path("CLAUDE.md").read_text("utf-8") == f"{TEXT}- more\n"
 
 
-def test_nothing_moves_unasked_or_where_nothing_would_show_it(run: Run, project: Path) -> None:
+def test_experiment_needs_consent_and_hooks(run: Run, project: Path) -> None:
     code, _, err = run(START.replace(" --yes", ""))
     assert (code != 0, "Add --yes" in err) == (True, True)
     code, _, err = run(START.replace(" --without-hooks", ""))
@@ -208,7 +208,7 @@ def test_nothing_moves_unasked_or_where_nothing_would_show_it(run: Run, project:
     assert files_of(project) == {"CLAUDE.md": b"- Never push to main\n"}
 
 
-def test_the_notes_are_of_the_person_whose_notes_the_hooks_show(
+def test_experiment_notes_belong_to_the_user_of_the_hooks(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = START.replace(" --without-hooks", "")
@@ -257,7 +257,7 @@ def test_a_line_that_forbids_something_or_is_pinned_stays(text: str) -> None:
     assert why_it_stays(entries[0], entries, frozenset({"Answer in Norwegian"})) == STAYS[text]
 
 
-def test_what_stands_below_a_warning_stays() -> None:
+def test_lines_below_a_warning_stay_in_the_file() -> None:
     entries = entries_of("# Never\n- push\n\n# Do\n- lint\n\nBefore production:\n- test\n  - slowly\n\n- ship\n")
     reasons = [why_it_stays(entry, entries) for entry in entries]
     assert [(entry.text, bool(reason)) for entry, reason in zip(entries, reasons, strict=True)] == [
@@ -272,7 +272,7 @@ def test_what_stands_below_a_warning_stays() -> None:
     ]
 
 
-def test_what_is_pinned_in_the_memory_stays_in_the_file(run: Run, project: Path) -> None:
+def test_pinned_lines_stay_in_the_file(run: Run, project: Path) -> None:
     with Memory("agent.mem", encoder="hashing") as memory:
         memory.add("Two spaces of indent", metadata={"pinned": True})
     run(START)
@@ -299,7 +299,7 @@ def test_a_tested_note_is_left_out_in_its_share_of_turns_until_its_worth_is_know
     assert all(shown[-20:]), "what is known is tested no more"
 
 
-def test_what_the_context_holds_already_is_not_left_out() -> None:
+def test_note_already_in_the_context_is_not_withheld() -> None:
     with Memory(encoder="hashing", seed=2) as memory:
         note = memory.add("Use uv for packages", metadata={"tested": 0.5})
         memory.add("The warehouse is in Oslo")

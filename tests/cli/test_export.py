@@ -48,7 +48,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
-def test_the_commands_for_what_a_run_trained_work(command: CommandLine, served: dict[str, Any]) -> None:
+def test_commands_printed_for_a_trained_run_work(command: CommandLine, served: dict[str, Any]) -> None:
     run = trained_run(Path("a run"), "policy")
     export, remember = commands(run)
     said = command.done(*export)

@@ -60,9 +60,7 @@ def test_without_a_home_folder_the_error_names_the_variable_that_helps(tmp_path:
     assert run("doctor", **nowhere).returncode in (0, 2)
 
 
-def test_a_user_whom_the_system_does_not_know_gets_the_same_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_user_unknown_to_the_system_gets_a_typed_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from keepworth.base.user_files import UnusableCache, cache_folder
 
     for name in ("KEEPWORTH_CACHE", "XDG_CACHE_HOME"):

@@ -74,7 +74,7 @@ def test_a_loop_of_its_own_is_left_alike(shell, caplog: pytest.LogCaptureFixture
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_who_does_not_want_to_wait_sends_it_twice() -> None:
+def test_second_signal_stops_at_once() -> None:
     def answer(prompt: str, member: int) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -113,7 +113,7 @@ def test_processes_that_work_for_it_end_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--from", "jsonl"]])
-def test_an_import_says_that_nothing_was_taken_and_leaves_no_file(
+def test_interrupted_import_imports_no_items_and_leaves_no_file(
     words, monkeypatch: pytest.MonkeyPatch, command: CommandLine
 ) -> None:
     if words:

@@ -63,7 +63,7 @@ def test_the_same_logs_count_once(command: CommandLine) -> None:
     assert "Sound" in command.done("memory", "check", "--file", "a.mem")
 
 
-def test_a_later_search_shows_what_worked(command: CommandLine) -> None:
+def test_search_after_learning_shows_the_successful_action(command: CommandLine) -> None:
     checked = [("pytest -q", True, "1 failed"), ("pytest -q", False, "9 passed")]
     session(Path("s.jsonl"), ("Mend the size test", checked), ("thanks, perfect", []))
     learn(command, "s.jsonl", "--user", "ana")
@@ -96,7 +96,7 @@ def test_a_session_that_went_on_is_brought_up_to_date(command: CommandLine) -> N
     assert learn(command, "resumed.jsonl", "s.jsonl")["learned"]["new"] == 0
 
 
-def test_what_a_memory_showed_is_rewarded_once_by_what_followed(command: CommandLine) -> None:
+def test_recalled_items_are_rewarded_once_from_the_log(command: CommandLine) -> None:
     with Memory("a.mem", encoder=None, log="at once") as memory:
         note = memory.add("Run make test before a release", user_id="ana")
         decision = memory.search("release", user_id="ana").decision
@@ -111,7 +111,7 @@ def test_what_a_memory_showed_is_rewarded_once_by_what_followed(command: Command
     assert not any(learn(command, "s.jsonl", "--user", "ana")["learned"]["rewards"].values())
 
 
-def test_what_hooks_sent_already_is_not_sent_again(command: CommandLine) -> None:
+def test_outcomes_sent_by_hooks_are_not_counted_twice(command: CommandLine) -> None:
     clock = "2026-05-04T08:00:00"
     with Memory("a.mem", encoder=None, clock=lambda: clock) as memory:
         memory.add("Run make test before a release", user_id="ana")
@@ -132,7 +132,7 @@ def test_what_hooks_sent_already_is_not_sent_again(command: CommandLine) -> None
     assert len(set(decisions)) == 2
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(command: CommandLine) -> None:
+def test_dry_run_reports_without_changes(command: CommandLine) -> None:
     dry = json.loads(command.done("learn", str(SAMPLES), *FILE, "--dry-run", "--json"))
     assert not Path("a.mem").exists()
     done = learn(command, str(SAMPLES))
@@ -143,7 +143,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(command: CommandLine) -> No
     assert state() == before
 
 
-def test_it_says_what_is_there_and_asks(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_lists_logs_and_asks(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     code, out, err = command("learn", str(SAMPLES / "claude_code"), str(SAMPLES / "unknown"), *FILE)
     assert code == 2
@@ -219,7 +219,7 @@ def test_an_evaluation_that_came_to_a_server_rewards_its_search_once(command: Co
         assert reward_by(memory, events).repeated.total() == 1
 
 
-def test_an_erasure_forgets_nothing_of_what_was_read(command: CommandLine) -> None:
+def test_erasure_keeps_the_list_of_read_logs(command: CommandLine) -> None:
     session(Path("s.jsonl"), ("Ship it.", [("make ship", False, "shipped")]))
     assert learn(command, "s.jsonl")["learned"]["new"] == 1
     with Memory("a.mem", encoder=None) as memory:

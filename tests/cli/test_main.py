@@ -138,7 +138,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeyp
     assert "step 2/3" not in out
 
 
-def test_what_to_type_again_is_what_the_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_program_name_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = tmp_path / ".venv" / "bin" / "keepworth"
     started.parent.mkdir(parents=True)
     started.write_text("#!/bin/sh\n")
@@ -266,7 +266,7 @@ if __name__ == "__main__":
     assert err == ""
 
 
-def test_what_matters_comes_first_and_extras_are_one_line(command: Command) -> None:
+def test_doctor_lists_important_checks_first(command: Command) -> None:
     short = command("doctor")[1].splitlines()
     subjects = [line.split()[1] for line in short if line.split()[0] in "✓○✗"]
     assert subjects[:3] == ["python", "packages", "model"]

@@ -37,7 +37,7 @@ def test_every_verb_of_memory_has_a_command() -> None:
     assert all(hasattr(Memory, name) for name in IN_PYTHON_ALONE)
 
 
-def test_every_command_has_examples_and_says_what_it_does() -> None:
+def test_every_command_has_help_and_examples() -> None:
     for words, made in commands():
         if words[:1] == ("memory",) and not hasattr(made, "commands"):
             assert made.epilog, words
@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     return call
 
 
-def test_what_is_known_already_is_said(run: Callable[..., Any]) -> None:
+def test_duplicate_add_is_reported(run: Callable[..., Any]) -> None:
     given = "Ana likes tofu\nBo likes tea\n"
     said = run("add", "-", "--user", "ana", text=given)
     assert "m1 says that already: nothing was stored." in said
@@ -67,7 +67,7 @@ def test_what_is_known_already_is_said(run: Callable[..., Any]) -> None:
     assert [each["known"] for each in again] == [True, True, False]
 
 
-def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
+def test_changes_by_commands_can_be_undone(run: Callable[..., Any]) -> None:
     (named,) = run("snapshot", "--json")
     snapshot = named["snapshot"]
     assert run("update", "m1", "Ana likes smoked tofu", "--json")[0]["id"] == "m1"
@@ -85,7 +85,7 @@ def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
     assert [each["text"] for each in run("list", "--json")] == ["Ana likes smoked tofu", "Ana lives in Bergen"]
 
 
-def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_reward_command_credits_items_of_the_episode(run: Callable[..., Any], tmp_path: Path) -> None:
     (begun,) = run("episode", "begin", "what to cook", "--user", "ana", "--json")
     id = begun["episode"]
     shown = run("episode", "search", id, "tofu", "--top-k", "1", "--json")
@@ -120,7 +120,7 @@ def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path)
 @pytest.mark.parametrize(
     "words", [("forget", "m1", "--purge"), ("erase", "--user", "ana"), ("compact", "--keep-decisions", "0")]
 )
-def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Callable[..., Any], tmp_path: Path) -> None:
+def test_irreversible_commands_ask_first(words: tuple[str, ...], run: Callable[..., Any], tmp_path: Path) -> None:
     before = run("stats", "--json")
     refused = CliRunner().invoke(app, [*words, "--file", str(tmp_path / "a.mem")], input="")
     assert isinstance(refused.exception, KeepworthError)
@@ -132,7 +132,7 @@ def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Call
         assert run("stats", "--json") != before
 
 
-def test_messages_are_read_and_an_item_is_shown_without_what_is_not_known(run: Callable[..., Any]) -> None:
+def test_show_omits_unknown_fields(run: Callable[..., Any]) -> None:
     kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
     assert any("peanuts" in each["text"] for each in kept)
     shown = run("show", "m1")
@@ -158,7 +158,7 @@ def test_a_memory_that_lies_beside_is_named(tmp_path: Path, monkeypatch: pytest.
     assert "2 more" in refused()
 
 
-def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_commands_print_results_as_json(run: Callable[..., Any], tmp_path: Path) -> None:
     (begun,) = run("episode", "begin", "what to cook", "--user", "ana", "--json")
     named = begun["episode"]
     assert run("episode", "search", named, "tofu", "--json")
@@ -180,7 +180,7 @@ def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: 
         CliRunner().invoke(app, ["export", "-", "--json", "--file", str(tmp_path / "a.mem")], catch_exceptions=False)
 
 
-def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_empty_results_suggest_a_command(run: Callable[..., Any], tmp_path: Path) -> None:
     assert "leave options out" in run("list", "--user", "bob")
     assert "keepworth" in run("token", "list")
     assert run("token", "list", "--json") == []
@@ -191,7 +191,7 @@ def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) 
     assert "is empty. `keepworth memory add TEXT`" in run("search", "tofu")
 
 
-def test_what_is_forgotten_comes_back_and_what_is_kept_is_sound(run: Callable[..., Any]) -> None:
+def test_list_search_and_maintenance_commands_work(run: Callable[..., Any]) -> None:
     assert "go on with --after m1" in run("list", "--limit", "1")
     assert "--after" not in run("list", "--limit", "2")
     assert "m1  Ana likes tofu" in run("search", "tofu", "-k", "1", "--explain")
@@ -219,7 +219,7 @@ def test_an_export_that_finds_no_room_leaves_no_half(tmp_path: Path) -> None:
     assert list((tmp_path / "there").iterdir()) == []
 
 
-def test_a_search_shows_what_rewards_taught_and_explains_the_order_it_prints(tmp_path: Path) -> None:
+def test_search_command_shows_and_explains_the_learned_order(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
 
     def run(*words: object) -> str:

@@ -10,7 +10,7 @@ from keepworth.memory.signals import load_signals
 from tests.cli.conftest import CommandLine
 
 
-def test_outcomes_lists_what_came_and_what_became_no_reward(command: CommandLine) -> None:
+def test_outcomes_command_lists_accepted_and_rejected_outcomes(command: CommandLine) -> None:
     with Memory("a.mem", encoder=None) as memory:
         memory.add("Deploy with: make ship")
         with memory.episode("deploy") as episode:

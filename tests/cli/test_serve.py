@@ -21,7 +21,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_port_in_use_is_said_before_anything_is_loaded(command: CommandLine) -> None:
+def test_port_in_use_is_reported_before_loading(command: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = command.refused("serve", "smollm2-135m-instruct", "--memory", "a.mem", "--port", str(port))
@@ -89,9 +89,7 @@ def test_a_run_is_named_as_a_model_is(tmp_path: Path, command: CommandLine) -> N
         assert _model_or_run(run, runs) == ("", run)
 
 
-def test_what_is_served_beside_the_memory_is_said_with_its_address(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_serve_prints_the_address_of_each_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mcp")
     file = tmp_path / "agent.mem"
     for mcp, upstream in ((True, ""), (False, "http://127.0.0.1:9/v1")):

@@ -31,7 +31,7 @@ def slow(name: str) -> object:
     return pytest.param(name, marks=pytest.mark.slow)
 
 
-def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Path) -> None:
+def test_stream_command_runs_arms_and_prints_verdicts(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = stream(out, *SMALL)
     assert done.exit_code == 0
@@ -76,7 +76,7 @@ def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, nea
         stream(tmp_path / "x", option, value)
 
 
-def test_streams_and_arms_are_listed_with_what_they_are_and_need() -> None:
+def test_list_describes_streams_and_arms() -> None:
     done = CliRunner().invoke(app, ["list"], env={"COLUMNS": "80"}, catch_exceptions=False)
     listed = " ".join(done.output.split())
     assert "near-miss Tasks that look alike need different answers near-miss-numbered" in listed
@@ -170,7 +170,7 @@ def test_data_and_changes_that_there_are_not_are_refused(option: str, value: str
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"mixture": {}}', '{"mixture": {"settings": {"kep": 1}}}'])
-def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
+def test_invalid_tuned_settings_are_refused_before_running(text: str, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"
     tuned.write_text(text)
     with pytest.raises(KeepworthError, match=r"tuned\.json"):

@@ -260,7 +260,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEEPWORTH_MEMORY", raising=False)
 
 
-def test_commands_of_memory_print_what_they_printed(here: None) -> None:
+def test_memory_commands_print_the_recorded_transcript(here: None) -> None:
     assert transcript().splitlines() == TEXT.read_text(encoding="utf-8").splitlines()
 
 

@@ -52,7 +52,7 @@ def test_calls_are_answered_and_errors_name_worker_and_host(counting: RayWorker)
     assert counting.call("add", 1).result() == 7
 
 
-def test_what_cannot_be_made_says_why(cluster: RayCluster) -> None:
+def test_worker_that_cannot_start_names_the_reason(cluster: RayCluster) -> None:
     with pytest.raises(WorkerFailed, match=r"worker 2 on .*start = -1 is below 0"):
         cluster.spawn(WorkerPart(COUNTER, {"start": -1}), "worker 2")
 
@@ -74,7 +74,7 @@ def call_until_it_fails(worker: RayWorker) -> None:
         worker.call("add", 0).result()
 
 
-def test_a_closed_worker_answers_nothing(cluster: RayCluster) -> None:
+def test_closed_worker_refuses_calls(cluster: RayCluster) -> None:
     worker = cluster.spawn(WorkerPart(COUNTER), "worker 3")
     worker.close()
     worker.close()

@@ -89,7 +89,7 @@ def test_indrnn_is_that_of_popgym() -> None:
     close(module(x)[0], other(x)[0].detach().numpy())
 
 
-def test_ffm_holds_what_that_of_memax_holds() -> None:
+def test_ffm_state_equals_memax() -> None:
     module, x = built("ffm", traces=6, contexts=3)
     value, gate = module.input.weight.chunk(2)
     value_bias, gate_bias = module.input.bias.chunk(2)
@@ -121,7 +121,7 @@ def test_lru_is_that_of_memax() -> None:
     close(module(x, None, STARTS)[0][0], y)
 
 
-def test_linear_attention_that_does_not_fade_holds_what_that_of_memax_holds() -> None:
+def test_linear_attention_without_decay_equals_memax() -> None:
     module, x = built("linear_attention", blocks=0, heads=1, key=SIZE)
     with torch.no_grad():
         module.fading.weight.zero_()

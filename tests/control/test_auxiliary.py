@@ -90,7 +90,7 @@ def test_weight_0_changes_no_bit_of_the_network_and_another_weight_does(kind: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_predicted_is_learned(kind: str) -> None:
+def test_prediction_loss_falls_in_training(kind: str) -> None:
     trainer = Trainer(replace(SMALL, steps=4096, predict=kind, predict_weight=1.0, learning_rate=3e-3), Recall)
     rows = [float(row["prediction"] or 0.0) for row in trainer.train()]
     assert rows[-1] < 0.7 * rows[0]
@@ -123,7 +123,7 @@ def test_the_ellipsoid_by_hand() -> None:
     assert float(ellipsoid.visit(torch.tensor([[1.0, 0.0]]), ~GOING_ON)) == pytest.approx(10.0)
 
 
-def test_the_ellipsoid_is_the_inverse_of_what_an_episode_visited() -> None:
+def test_ellipsoid_is_the_inverse_covariance_of_the_episode() -> None:
     ellipsoid = Ellipsoid(3, 4).double()
     draw = torch.Generator().manual_seed(0)
     direct = torch.zeros(3, 4, 4, dtype=torch.float64)
@@ -144,7 +144,7 @@ def test_an_observation_is_new_once_in_an_episode() -> None:
 
 
 @pytest.mark.parametrize("kind", ["e3b", "noveld", "both"])
-def test_a_rollout_in_two_parts_is_paid_as_one_and_ends_earn_nothing(kind: str) -> None:
+def test_bonus_of_a_split_rollout_equals_the_whole(kind: str) -> None:
     torch.manual_seed(0)
     observations = torch.randn(3, 11, 5)
     starts = torch.zeros(3, 11, dtype=torch.bool)
@@ -195,6 +195,6 @@ def test_returns_are_those_of_the_world_and_rewards_have_the_bonus(kind: str) ->
 
 
 @pytest.mark.parametrize(("setting", "there_are"), [("predict", "observation, latent"), ("bonus", "e3b, noveld, both")])
-def test_what_there_is_not_is_named(setting: str, there_are: str) -> None:
+def test_unknown_auxiliary_names_are_refused(setting: str, there_are: str) -> None:
     with pytest.raises(SettingError, match=f"none of none, {there_are}"):
         PpoSettings(**{setting: "e4b"})  # type: ignore[arg-type]

@@ -162,7 +162,7 @@ for _name, _pays in (("array", np.array([1.0])), ("none", None), ("text", "1"), 
     ("tests/Pays-text-v0", "World 0 gave a reward that is '1', not a number"),
     ("tests/Pays-huge-v0", "World 0 gave a reward that is 1e+300, which float32 does not hold"),
 ])  # fmt: skip
-def test_a_mask_of_actions_and_what_is_no_reward_are_refused_by_the_worlds_number(
+def test_action_masks_and_invalid_rewards_are_refused_with_the_world(
     world: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [world if word == "CartPole-v1" else word for word in QUICK]
@@ -170,7 +170,7 @@ def test_a_mask_of_actions_and_what_is_no_reward_are_refused_by_the_worlds_numbe
     assert says in capsys.readouterr().err
 
 
-def test_a_run_says_how_long_it_takes_and_what_was_published_in_words(
+def test_run_states_its_duration_and_published_scores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("keepworth.control.published.find_published", lambda world: POPGYM["RepeatPreviousMedium"])
@@ -185,7 +185,9 @@ def test_a_run_says_how_long_it_takes_and_what_was_published_in_words(
     assert "Yours after 256: " in out
 
 
-def test_doctor_says_what_control_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_missing_control_packages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("keepworth.base.extras.find_spec", lambda name: None if name == "popgym" else object())
     assert main(["doctor"]) == 0
     assert "control (without popgym)" in capsys.readouterr().out

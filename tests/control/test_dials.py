@@ -55,13 +55,13 @@ def test_without_a_dial_a_world_is_as_it_was() -> None:
     assert violations == [None] * 3
 
 
-def test_what_is_seen_is_late_and_what_is_paid_is_not() -> None:
+def test_delay_shifts_observations_and_not_rewards() -> None:
     seen, rewards, _ = rolled(Dials(delay=2), [1, 1, 1, 1])
     assert np.ravel(seen).tolist() == [0, 0, 0, 1, 2]
     assert rewards == [1, 2, 3, 4]
 
 
-def test_what_is_done_is_late_and_idle_until_then() -> None:
+def test_lag_shifts_actions_with_idle_ones_first() -> None:
     seen, _, _ = rolled(Dials(lag=2), [1, 2, 0, 0])
     assert np.ravel(seen).tolist() == [0, 0, 0, 1, 3]
     seen, _, _ = rolled(Dials(lag=1), [np.array([2.0])] * 2, spaces.Box(0, 2, (1,), np.float32))
@@ -89,7 +89,7 @@ def test_a_drive_is_shown_and_follows_its_recursion() -> None:
     assert float(seen[1][0][0]) == 0.5, "the drive begins at 0"
 
 
-def test_behaviours_log_what_they_say() -> None:
+def test_behaviours_log_their_actions() -> None:
     def logs(name: str) -> list[list[Any]]:
         return list(behave(Counter(DISCRETE), name, lambda observation: 2, 40, seed=1))
 
@@ -157,7 +157,7 @@ def test_a_trial_has_one_task_and_says_where_its_episodes_begin() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("memory", "least", "most"), [("trmrl", 1.4, 1.5), ("mlp", 0.85, 1.15)])
-def test_what_the_first_episode_found_out_pays_in_the_second(memory: str, least: float, most: float) -> None:
+def test_knowledge_of_the_first_episode_pays_in_the_second(memory: str, least: float, most: float) -> None:
     settings = {"steps": 20_480, "envs": 16, "rollout": 32, "chunk": 32, "width": 16, "learning_rate": 3e-3}
     rows = list(method("control_agent", "trmrl_ppo").make(Guess, memory, **settings).train())
     assert least <= np.mean([row["return"] for row in rows[-5:]]) <= most + 0.1

@@ -199,7 +199,7 @@ def filled(module: SequenceMemory, steps: int = 32) -> tuple[Tensor, ...]:
     return tuple(part.detach() for part in module(noise(steps))[1])
 
 
-def test_chunks_outside_the_best_have_no_effect_and_order_has_none() -> None:
+def test_hcam_ignores_chunks_outside_the_best_and_their_order() -> None:
     module = built("hcam", chunk=4, chunks=8, best=3, heads=2)
     summaries, rows, _, _, kept = filled(module)
     query = noise(1, WIDTH)[:, 0]
@@ -226,14 +226,14 @@ def test_all_chunks_with_equal_summaries_give_the_mean_of_attention_inside_each(
     close(read, torch.stack(inside).mean(0))
 
 
-def test_an_empty_memory_says_nothing() -> None:
+def test_empty_hcam_memory_reads_zero() -> None:
     module = built("hcam", chunk=4, chunks=8)
     summaries, rows, _, _, kept = module.initial_state(2)
     read = module.recall(noise(1, WIDTH)[:, 0], summaries, rows, kept)
     assert torch.equal(read, torch.zeros_like(read))
 
 
-def test_compression_keeps_the_mean_of_what_left_the_window() -> None:
+def test_compressive_memory_stores_means_of_departed_steps() -> None:
     module, x = built("compressive", layers=1, heads=2, window=4, compressed=3, rate=2), noise(10)
     counts, rows = module(x)[1]
     embedded = module.embed(x)
@@ -270,7 +270,7 @@ def test_a_bank_never_outgrows_its_capacity_and_its_times_stay_in_order() -> Non
     assert times[0, 0] < 20 <= times[0, -1] <= 23
 
 
-def test_a_merged_bank_has_what_came_first_and_a_fifo_bank_of_inputs_has_not() -> None:
+def test_merged_bank_reaches_the_first_input_and_fifo_does_not() -> None:
     x = noise(12)
     other = x.clone()
     other[:, 0] += 3.0
@@ -279,7 +279,7 @@ def test_a_merged_bank_has_what_came_first_and_a_fifo_bank_of_inputs_has_not() -
         assert bool((module(x)[0][:, -1] != module(other)[0][:, -1]).any()) == reaches
 
 
-def test_an_empty_bank_says_nothing() -> None:
+def test_empty_bank_reads_zero() -> None:
     module, x = built("memory_vla"), noise(1)
     rows, times, count, time = module.initial_state(2)
     full = (rows + 9.0, times, count, time)

@@ -51,7 +51,7 @@ def test_horizons_are_those_of_the_dial_and_of_the_paper() -> None:
     (8, None, (2, 104), "mixed"),
     (8, 50, (2, 104), "out of reach"),
 ])  # fmt: skip
-def test_what_a_success_shows(context: int, reach: int | None, xi: tuple[int, int], shows: str) -> None:
+def test_regime_follows_context_and_reach(context: int, reach: int | None, xi: tuple[int, int], shows: str) -> None:
     assert regime(context, reach, xi) == shows
 
 

@@ -74,7 +74,7 @@ def test_gradients_of_inputs_parameters_and_carry_equal_those_of_stepping(module
             torch.testing.assert_close(parallel, recurrent, rtol=1e-7, atol=1e-9)
 
 
-def test_nothing_passes_a_start_in_value_or_gradient(module: SequenceMemory) -> None:
+def test_episode_start_blocks_values_and_gradients(module: SequenceMemory) -> None:
     x, starts = inputs(30, chance=0.0)
     starts[:, 13] = True
     other = x.clone()

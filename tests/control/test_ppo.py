@@ -68,7 +68,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(bonus: str, predict:
     assert json.loads((tmp_path / "parts" / "curve.json").read_text())["done"]
 
 
-def test_an_episode_that_was_cut_is_worth_what_would_have_followed() -> None:
+def test_truncated_episode_bootstraps_from_its_value() -> None:
     """With values that are all 10, a step at which a limit of time cuts is paid its reward and the discounted value."""
     trainer = Trainer(replace(SMALL, discount=0.5), partial(Recall, 100, 3))
     with torch.no_grad():
@@ -173,7 +173,7 @@ def test_probabilities_of_actions_match_their_frequencies() -> None:
     assert abs(float(-log_prob.mean() - entropy[0])) < 0.02
 
 
-def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
+def test_unsupported_spaces_are_named_with_a_fix() -> None:
     with pytest.raises(SpaceError, match=r"observation\['mission'\].*Text.*Wrap"):
         ObservationSpace(spaces.Dict(image=BOX, mission=spaces.Text(5)))
     with pytest.raises(SpaceError, match="Wrap"):

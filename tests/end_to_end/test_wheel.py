@@ -60,7 +60,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dic
     return programs, folder, variables
 
 
-def test_nothing_heavy_comes_with_it(installed: tuple[Path, Path, dict[str, str]]) -> None:
+def test_wheel_installs_no_heavy_packages(installed: tuple[Path, Path, dict[str, str]]) -> None:
     programs, folder, variables = installed
     script = f"from importlib.util import find_spec; print(*(name for name in {FORBIDDEN} if find_spec(name)))"
     assert run([programs / "python", "-c", script], folder, variables).stdout.split() == []
@@ -78,7 +78,7 @@ def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[s
         assert there <= held, folder
 
 
-def test_methods_and_what_was_measured_of_them_come_with_it(installed: tuple[Path, Path, dict[str, str]]) -> None:
+def test_wheel_holds_methods_and_their_evidence(installed: tuple[Path, Path, dict[str, str]]) -> None:
     programs, folder, variables = installed
     shown = run([programs / "keepworth", "methods", "show", "memrl"], folder, variables).stdout
     measured = json.loads((ROOT / "benchmarks" / "methods" / "memrl.json").read_text())

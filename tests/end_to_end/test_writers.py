@@ -102,7 +102,7 @@ def test_the_writer_of_a_policy_keeps_choices_and_refuses_messages_by_name(made:
         opened(writer).add(SAID, infer=True)
 
 
-def test_a_manager_sees_what_it_wrote_before_and_does_more_than_add() -> None:
+def test_manager_sees_earlier_writes_and_updates_or_deletes() -> None:
     shown: list[ManagerState] = []
     memory = opened(saying("ADD", "UPDATE 0", "DELETE 0", "ADD", "nonsense", shown=shown))
     memory.add("Kim lives in Delhi.", user_id="kim")
@@ -129,7 +129,7 @@ def test_a_manager_writes_at_the_end_of_an_episode() -> None:
         assert played(partial(replace, policy("default"), writer=manager)) == written
 
 
-def test_what_cannot_be_written_is_refused_by_name() -> None:
+def test_unwritable_input_is_refused_by_name() -> None:
     with pytest.raises(MemoryProblem, match=r"open the memory with writer=\.\.\., such as Facts"):
         opened().add("hello", infer=True)
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_written_is_refused_by_name() -> None:
     assert RawCases()(Finished()) == []
 
 
-def test_what_a_writer_repeats_is_kept_once_for_each_person() -> None:
+def test_repeated_facts_are_kept_once_per_person() -> None:
     memory = opened(Facts(sentences))
     first = memory.add("Likes tofu.", user_id="ana")
     assert memory.add("Likes  tofu.", infer=True, user_id="ana") == [first]
@@ -158,7 +158,7 @@ def test_what_a_writer_repeats_is_kept_once_for_each_person() -> None:
     assert item.open
 
 
-def test_options_are_of_the_items_that_a_writer_makes_whatever_else_it_does() -> None:
+def test_options_apply_to_the_items_a_writer_makes() -> None:
     said = [{"content": "Ana lives in Bergen."}, {"content": "Bob has a cat."}]
     told: dict[str, Any] = {"metadata": {"x": 1}, "kind": "lesson", "trust": 0.5, "key": "who"}
     memory = opened(saying("NOOP", "ADD"))
@@ -219,7 +219,7 @@ def test_a_memory_that_cannot_be_written_asks_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("found", [[None], [3], [{"text": "x"}], [b"x"], None, "abc", {"text": "x"}, 3], ids=str)
-def test_what_is_no_list_of_texts_is_refused_by_name(found: Any) -> None:
+def test_extractor_without_a_list_of_texts_is_refused(found: Any) -> None:
     memory = opened(Facts(lambda messages: found))
     with pytest.raises(InvalidAdvice, match="no list of texts"):
         memory.add("hello", infer=True)

@@ -102,7 +102,7 @@ def test_a_real_world_of_gymnasium_is_played_to_its_goal() -> None:
     assert (episode.stop, episode.reward, len(seen)) == (StopReason.COMPLETED, 0.0, 2), "a hole"
 
 
-def test_a_world_whose_states_have_no_words_is_refused_with_the_way_out() -> None:
+def test_world_without_text_observations_is_refused_with_a_fix() -> None:
     with pytest.raises(UnplayableEnvironment, match="TransformObservation"):
         adapt(lambda: gymnasium.make("CartPole-v1"), TASKS[0])
 
@@ -157,7 +157,7 @@ def test_each_episode_has_an_object_of_its_own() -> None:
         (lambda task: 1 / 0, "cannot be made for rows/1: ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_played_is_named(handed: Any, said: str) -> None:
+def test_unplayable_environment_is_named(handed: Any, said: str) -> None:
     with pytest.raises(UnplayableEnvironment, match=said) as caught:
         adapt(handed, TASKS[0])
     assert caught.value.fix

@@ -48,7 +48,7 @@ def test_half_of_the_labels_are_renamed_half_way(tmp_path: Path) -> None:
     assert "change" not in clean.notes
 
 
-def test_what_is_held_out_is_in_no_dev_stream(tmp_path: Path) -> None:
+def test_held_out_rules_are_absent_from_dev_streams(tmp_path: Path) -> None:
     folder(tmp_path)
 
     def rules_of(split: str) -> set[str]:
@@ -90,7 +90,7 @@ def test_alike_labels_come_in_pairs(tmp_path: Path) -> None:
     )
 
 
-def test_a_tenth_of_what_memory_is_told_is_wrong_under_noise(tmp_path: Path) -> None:
+def test_noise_variant_flips_a_tenth_of_the_labels(tmp_path: Path) -> None:
     folder(tmp_path)
     streams = (labelled("banking77", tmp_path, variant="noise", seed=seed) for seed in range(6))
     flipped = [task.flipped for stream in streams for task in stream.tasks]
@@ -104,7 +104,7 @@ def test_a_folder_that_holds_the_sets_will_do(tmp_path: Path) -> None:
     assert right_of(labelled("banking77", tmp_path)) == right_of(labelled("banking77", tmp_path / "banking77"))
 
 
-def test_every_labelled_stream_says_what_it_lacks() -> None:
+def test_labelled_streams_name_missing_data() -> None:
     for name, (of, _) in LABELLED.items():
         assert (missing(name) is None) == (not LABEL_SETS[of].folder), name
 

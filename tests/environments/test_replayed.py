@@ -45,7 +45,7 @@ def replayed(known: Known) -> Game:
 
 
 @given(st.lists(st.lists(st.sampled_from("ab"), min_size=3, max_size=3), max_size=12))
-def test_every_course_shows_what_the_game_shows(courses: list[list[str]]) -> None:
+def test_replayed_courses_equal_the_game(courses: list[list[str]]) -> None:
     known: Known = {}
     for course in courses:
         kept, game = replayed(known), Game(stream_task("three", Three, "", 0.5))

@@ -82,7 +82,7 @@ def passed(world: Game) -> list[Met]:
     return [*scenes[:-1], replace(scenes[-1], scene=Scene("", "", ()))]
 
 
-def test_the_key_in_hand_was_explained_before_what_the_agent_still_sees() -> None:
+def test_key_door_explains_the_key_beyond_the_visible_window() -> None:
     stream = open_stream("key-door", seed=1, length=40)
     assert stream.long_term
     met = set()
@@ -97,7 +97,7 @@ def test_the_key_in_hand_was_explained_before_what_the_agent_still_sees() -> Non
     assert len(met) > 3
 
 
-def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
+def test_events_are_answered_by_the_last_report() -> None:
     stream = open_stream("events", seed=2)
     last: dict[str, str] = {}
     met = Counter[str]()
@@ -124,7 +124,7 @@ def nearest(text: str, records: Collection[str]) -> str:
 
 
 @pytest.mark.parametrize("order", ["random", "easy-to-hard"])
-def test_linked_facts_are_answered_by_what_is_nearest_to_what_is_nearest_and_never_by_the_nearest(order: str) -> None:
+def test_linked_stream_needs_two_hops_of_similarity(order: str) -> None:
     stream = open_stream("linked", seed=2, length=160, order=order)
     records: dict[str, str] = {}
     met = Counter[str]()

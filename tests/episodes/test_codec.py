@@ -34,7 +34,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 @given(any_of(Episode))
-def test_a_round_through_text_changes_nothing(episode: Episode) -> None:
+def test_episode_round_trips_through_json(episode: Episode) -> None:
     assert episode_from_json(json.loads(json.dumps(episode_to_json(episode)))) == episode
 
 
@@ -51,6 +51,6 @@ def test_fields_with_a_default_may_be_left_out() -> None:
     ("change", "names"),
     [({"colour": 1}, "colour"), ({"stop": "bored"}, "bored"), ({"segments": None}, "e1")],
 )
-def test_what_is_not_an_episode_is_refused_by_name(change: dict[str, object], names: str) -> None:
+def test_malformed_episode_is_refused_with_its_field(change: dict[str, object], names: str) -> None:
     with pytest.raises(KeepworthError, match=names):
         episode_from_json({**RECORD, **change})

@@ -40,12 +40,12 @@ def test_an_extra_brings_the_modules_it_promises(name: str) -> None:
     assert {canonicalize_name(DISTRIBUTIONS.get(module, module)) for module in EXTRAS[name].modules} <= brought(name)
 
 
-def test_what_is_always_installed_is_light() -> None:
+def test_required_dependencies_are_light() -> None:
     always = {canonicalize_name(Requirement(dependency).name) for dependency in PROJECT["dependencies"]}
     assert not always & {canonicalize_name(DISTRIBUTIONS.get(each, each)) for each in OPTIONAL}
 
 
-def test_what_is_missing_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name in ("scipy", "torch") else object())
     needed = r"^keepworth eval needs torch and scipy, which are not installed\."
     with pytest.raises(MissingExtra, match=needed) as found:

@@ -43,7 +43,7 @@ def test_so_are_counts_and_yes_or_no(value: Any) -> None:
     (torch.zeros(2), r"shape \(2,\)"),
     (1j, "complex"),
 ])  # fmt: skip
-def test_everything_else_is_named(value: Any, says: str) -> None:
+def test_invalid_rewards_are_named(value: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         finite_number(value)
 

@@ -39,7 +39,7 @@ def everywhere(text: str) -> Group:
 
 @settings(max_examples=300, deadline=None)
 @given(texts)
-def test_nothing_obeyed_leaves_the_renderer(text: str) -> None:
+def test_renderer_emits_no_control_sequences(text: str) -> None:
     for colours in (None, "truecolor"):
         out = io.StringIO()
         console = terminal(file=out, force_terminal=True, color_system=colours, width=60)
@@ -75,7 +75,7 @@ def test_ordinary_text_is_as_it_was() -> None:
     assert json_line({"a": text}) == json.dumps({"a": text}, ensure_ascii=False)
 
 
-def test_everything_that_prints_goes_through_it() -> None:
+def test_all_printing_uses_the_renderer() -> None:
     """Consoles are made in one place, and lines are printed by one function."""
     found = set()
     for path in files():

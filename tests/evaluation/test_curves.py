@@ -53,7 +53,7 @@ def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:
     assert [s.label for s in panel.series] == ["f1", "exact"]
 
 
-def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
+def test_arm_keeps_its_colour_in_every_chart() -> None:
     assert colour_indices(["something", "trained", "else"])[1] == colour_indices(["trained"])[0]
     assert len(set(colour_indices(["a", "trained", "b", "untrained", "c"]))) == 5
     assert len(colour_indices([str(index) for index in range(30)])) == 30

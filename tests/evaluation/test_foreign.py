@@ -111,7 +111,7 @@ def test_a_program_shows_entries_texts_of_its_own_or_answers(tmp_path: Path) -> 
         ("1 / 0", "ended with code 1: .*ZeroDivisionError"),
     ],
 )
-def test_what_is_no_answer_is_named(tmp_path: Path, on_ask: str, said: str) -> None:
+def test_invalid_answer_of_a_foreign_system_is_named(tmp_path: Path, on_ask: str, said: str) -> None:
     system = made(tmp_path, on_ask)
     with pytest.raises(SystemFailed, match=said):
         system.ask(QUESTION)
@@ -194,7 +194,7 @@ def test_it_is_told_rewards_where_the_setting_says_so(tmp_path: Path) -> None:
     assert [texts[0] for _, texts in reader.asked] == ["[]", "[1.0]", "[1.0, 1.0]"]
 
 
-def test_a_command_that_cannot_run_is_refused_before_anything_runs() -> None:
+def test_unrunnable_command_is_refused_first() -> None:
     for name, said in (
         ("command:no-such-program-here", "there is no program 'no-such-program-here'"),
         ("command:", "names no program"),

@@ -82,7 +82,7 @@ def kept(record: Any, make: Any, tasks: Sequence[Task], plan: Conditions = PLAN,
     return reader
 
 
-def test_a_system_that_finds_the_answer_scores_all_of_it_and_one_without_memory_nothing() -> None:
+def test_finding_system_scores_one_and_no_memory_scores_zero() -> None:
     tasks = tasks_of()
     found, nothing = ran(Finds, tasks), ran(NoMemory, tasks)
     assert [row.scores["score"] for row in found] == [1.0] * QUESTIONS
@@ -133,14 +133,14 @@ def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
     assert rows[3].error == "ask raised ZeroDivisionError: on purpose"
 
 
-def test_a_system_that_returns_nothing_is_scored_and_reported(monkeypatch: Any) -> None:
+def test_system_that_returns_none_is_scored_zero_and_reported(monkeypatch: Any) -> None:
     monkeypatch.setattr(Finds, "ask", lambda self, question: None)
     rows = ran(Finds, tasks_of(3))
     assert [row.scores["score"] for row in rows] == [0.0] * 3
     assert all(row.error.startswith("ask returned None") for row in rows)
 
 
-def test_everything_is_never_cut_and_says_where_it_does_not_fit(monkeypatch: Any) -> None:
+def test_full_context_arm_is_not_cut_and_reports_overflow(monkeypatch: Any) -> None:
     assert all(row.items == 6 and not row.error for row in ran(FullContext, tasks_of(2)))
     monkeypatch.setattr(Copies, "room", 10)
     rows = ran(FullContext, tasks_of(2))
@@ -173,7 +173,7 @@ class Remembers(Finds):
 
 
 @pytest.mark.parametrize("setting", ["frozen", "live", "shuffled"])
-def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
+def test_feedback_reaches_the_system_by_its_control(setting: str) -> None:
     system, earned = Remembers(), [float(number % 2) for number in range(8)]
     answers = [("value0",) if reward else ("else",) for reward in earned]
     tasks = [replace(task, answers=right) for task, right in zip(tasks_of(8, alike=True), answers, strict=True)]
@@ -223,7 +223,7 @@ def test_an_evaluation_goes_on_where_it_stopped_and_refuses_another(tmp_path: Pa
         EvaluationFolder(tmp_path / "out", {"benchmark": "made", "data": digest(tasks[:2])})
 
 
-def test_what_a_system_failed_at_is_asked_again_and_the_new_row_counts(tmp_path: Path, monkeypatch: Any) -> None:
+def test_failed_questions_are_asked_again(tmp_path: Path, monkeypatch: Any) -> None:
     tasks, record = tasks_of(6), EvaluationFolder(tmp_path, {})
     kept(record, Raises, tasks)
     assert [row.key for row in record.read() if row.error] == ["made/3"]
@@ -304,7 +304,7 @@ def test_a_planted_leak_is_caught() -> None:
         refuse_leaks({"train": tasks[:2], "test": [shared]})
 
 
-def test_two_who_ask_alike_leak_only_where_what_holds_the_answer_was_told_to_both() -> None:
+def test_equal_questions_leak_only_with_shared_evidence() -> None:
     def asked(key: str, *said: str, marked: int = 0) -> Task:
         turns = tuple(Turn("user", text, n, evidence=n < marked) for n, text in enumerate(said))
         sessions = (Session(key, "2026-01-01", turns),) if turns else ()
@@ -332,7 +332,7 @@ def test_questions_over_one_haystack_stand_together_and_count_as_one_cluster() -
     assert Shown("s0/3.0", 1.0, "x").item.rpartition("/")[0] == "s0"
 
 
-def test_a_judge_scores_beside_the_words_and_what_it_failed_on_is_counted() -> None:
+def test_judge_scores_are_recorded_and_its_failures_counted() -> None:
     asked: list[str] = []
 
     def judge(question: str, gold: str, answer: str) -> float:
@@ -423,7 +423,7 @@ def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
         assert verdict(sum_up(rows_of({"none": [0.0] * 8}) + rows, [])).startswith(said)
 
 
-def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
+def test_verdict_names_ties_and_the_correction() -> None:
     tied = sum_up(rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.5] * 8, "c": [1.0] * 8}), [])
     assert verdict(tied).startswith("Memory helps. The most with a and c: +1.000")
     many = {f"same{n}": [0.0] * 10 for n in range(11)}
@@ -433,7 +433,7 @@ def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
     assert gain["verdict"] == "no difference can be told, all 12 comparisons counted"
 
 
-def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
+def test_verdict_states_unequal_budgets() -> None:
     rows = rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.0] * 8})
     found = sum_up([replace(row, tokens=100 if row.system == "a" else 50) for row in rows], [])
     assert found["gains"]["a"]["verdict"] == "helps"
@@ -441,12 +441,12 @@ def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
     assert verdict(found).endswith("With a, unequal tokens (100 a question, 75 usual).")
 
 
-def test_where_nobody_reads_nothing_is_left_unused() -> None:
+def test_stages_without_a_reader_end_at_shown() -> None:
     rows = ran(Finds, tasks_of(), reader=None)
     assert sum_up(rows, [])["arms"]["it"]["stages"] == {"shown": QUESTIONS}
 
 
-def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
+def test_kept_answers_are_not_asked_again(tmp_path: Path) -> None:
     first, again = Copies(), Copies()
     queries = [("q", ("a b", "c d")), ("q", ("c d",)), ("r", ("c d",))]
     assert KeptAnswers(first, tmp_path).answers(queries) == ["d", "d", "d"]
@@ -475,7 +475,7 @@ def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
     assert all("unequal" not in gain["verdict"] for gain in found["gains"].values())
 
 
-def test_options_are_offered_in_an_order_that_says_nothing() -> None:
+def test_options_are_offered_in_shuffled_order() -> None:
     seen: list[tuple[str, ...]] = []
 
     class Looks(Listing):

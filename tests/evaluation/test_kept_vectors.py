@@ -13,7 +13,7 @@ from keepworth.memory.choose.hashed_words import HashedWords
 TEXTS = [f"a text about {word}" for word in ("tea", "rain", "trains", "salt", "paper")]
 
 
-def test_a_text_is_encoded_once_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_encode_a_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (KeptVectors(HashedWords(32), tmp_path) for _ in range(2))
     # Both are open at once, as two processes are, and write in turn.
     one.encode(TEXTS[:2])

@@ -103,7 +103,7 @@ def test_a_careful_manager_beats_append_only_and_an_idle_one() -> None:
 
 
 @pytest.mark.parametrize(("line", "invalid", "operations"), [("rubbish", 1.0, {"NOOP": 6}), ("ADD", 0.0, {"ADD": 6})])
-def test_what_was_executed_is_counted(line: str, invalid: float, operations: dict[str, int]) -> None:
+def test_executed_operations_are_counted(line: str, invalid: float, operations: dict[str, int]) -> None:
     rows, executed = maintained_answers("arm", always(line), _tasks(), READER, Bank.empty(None), mode="lexical")
     assert [row["metric"] for row in rows] == ["f1", "evidence_kept", "bank_size", "invalid"]
     assert (rows[-1]["mean"], executed) == (invalid, operations)

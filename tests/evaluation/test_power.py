@@ -18,7 +18,7 @@ def test_half_width_by_hand() -> None:
     assert half_width(0.03, 9) == pytest.approx(2.306004135204166 * 0.01, abs=1e-14)  # t(.975, 8), and sqrt(9) = 3
 
 
-def test_what_so_many_seeds_find_is_that_of_the_textbook() -> None:
+def test_detectable_difference_matches_the_textbook() -> None:
     # Cohen, "Statistical Power Analysis", 1988: half a spread, two-sided, 80 %: 34 pairs.
     assert detectable(0.04, 34) == pytest.approx(0.02, rel=0.02)
     assert detectable(0.04, 34, comparisons=10) > 0.025
@@ -36,7 +36,7 @@ def test_questions_in_clusters_are_planned_from_how_often_two_systems_disagree()
     assert plan(over_questions(600, 10), 10).expected > 2 * alone.expected
 
 
-def test_what_is_said_before_a_run() -> None:
+def test_plan_states_the_expected_interval_before_a_run() -> None:
     assert plan(0.028, 12).text.splitlines() == [
         "Spread of a paired difference over seeds: 2.8 points (declared).",
         "12 seeds: expect +-1.8 points. Of one comparison, a difference of 2.5 points is found four times in five.",

@@ -81,7 +81,7 @@ def test_an_evaluation_goes_on_after_an_empty_answer(tmp_path: Path) -> None:
     assert [row["scores"]["score"] for row in rows if row["system"] == "search"] == [0.0, 1.0, 0.0]
 
 
-def test_what_was_paid_for_before_a_server_died_is_kept(tmp_path: Path) -> None:
+def test_answers_before_a_server_failure_are_kept(tmp_path: Path) -> None:
     queries = [(str(number), ("a",)) for number in range(8)]
     with scripted(*[(200, says(f"answer {n}")) for n in range(5)], GONE) as server:
         with pytest.raises(EngineError):

@@ -58,7 +58,7 @@ def require_whole(page: str) -> Balance:
     return balance
 
 
-def test_the_page_is_well_formed_and_loads_nothing(page: str) -> None:
+def test_report_is_well_formed_and_self_contained(page: str) -> None:
     assert require_whole(page).seen.count("script") == page.count("<figure") + 2
 
 
@@ -78,13 +78,13 @@ def test_every_episode_is_there(run: RunFolder, page: str) -> None:
         assert [data["texts"][text] for _, _, text in record["shown"]] == [shown.text for shown in each.episode.shown]
 
 
-def test_what_was_left_out_is_said(run: RunFolder) -> None:
+def test_report_states_omitted_episodes(run: RunFolder) -> None:
     page = write_report(run, episode_limit=5).read_text(encoding="utf-8")
     assert "The latest 5 of 32 episodes" in page
     write_report(run)
 
 
-def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
+def test_report_survives_nan_and_infinity(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {}) as run:
         for step, loss in enumerate((0.1, math.nan, math.inf), 1):
             with (run.path / "metrics.jsonl").open("a") as lines:  # as earlier versions wrote them
@@ -95,7 +95,7 @@ def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
     assert [0.1, "nan", "inf"] in [series["values"] for datum in data for series in datum["series"]]
 
 
-def test_what_has_one_point_is_a_number_and_no_chart(tmp_path: Path) -> None:
+def test_single_point_series_is_a_number_without_a_chart(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {}) as run:
         run.append_metrics(1, {"loss": 0.25, "reward": 0.5})
         page = write_report(run).read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def test_the_result_comes_first(page: str) -> None:
     assert page.index("These numbers are invented") < page.index("What it can answer")
 
 
-def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:
+def test_empty_run_has_a_report(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
         assert "Configuration" in write_report(run).read_text(encoding="utf-8")
 

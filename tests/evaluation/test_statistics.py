@@ -42,14 +42,14 @@ def test_few_clusters_have_a_t_interval() -> None:
     assert (alike.mean, alike.low, alike.high) == (2.0, found.low, found.high)
 
 
-def test_where_nothing_varies_there_is_no_width() -> None:
+def test_constant_values_give_a_zero_width_interval() -> None:
     assert interval([0.5] * 10) == Interval(0.5, 0.5, "none")
     assert interval([1.0, 2.0, 3.0], [2, 4, 6]) == Interval(0.5, 0.5, "none")  # sums and counts: each mean is 1/2
     assert paired_difference("x", [0.0] * 8).p == 1.0
     assert paired_difference("x", [0.25] * 8).p == 2.0**-7
 
 
-def test_where_it_is_known_what_can_be_there_is_always_width() -> None:
+def test_bounded_scores_always_have_an_interval_width() -> None:
     share = 0.025**0.1
     assert interval([1.0] * 10, within=(0.0, 1.0)) == Interval(pytest.approx(share), 1.0, "exact")  # type: ignore[arg-type]
     assert interval([1.0] * 10, within=(0.0, 1.0)).low == pytest.approx(rate(10, 10).low, abs=1e-12)
@@ -58,7 +58,7 @@ def test_where_it_is_known_what_can_be_there_is_always_width() -> None:
     assert (level.low, level.high) == (pytest.approx(share - 1.0), pytest.approx(1.0 - share))
 
 
-def test_an_interval_stays_within_what_a_score_can_be() -> None:
+def test_interval_stays_within_the_score_range() -> None:
     values = [0.0] * 9 + [0.2, 0.2, 1.0]
     assert interval(values).low < 0.0
     found = interval(values, within=(0.0, 1.0))

@@ -16,7 +16,7 @@ WORSE = {**ARMS, "memrl": 0.95}
 ALIKE = {**ARMS, "exprag": 0.8, "memrl": 0.8}
 
 
-def test_the_first_sentence_is_what_the_comparisons_say() -> None:
+def test_verdict_sentence_follows_the_comparisons() -> None:
     results = sample_rows({"near-miss": ARMS, "drift": WORSE, "benign": ALIKE})
     assert verdict(sample_summary(results)) == (
         "While learning, default is ahead of every rival on near-miss; behind at least one rival on drift; "
@@ -34,7 +34,7 @@ def test_the_first_sentence_is_what_the_comparisons_say() -> None:
         ({"none": 0.3, "exprag": 0.8}, 12, "No verdict: it takes two arms that learn from reward."),
     ],
 )
-def test_where_nothing_can_be_said_the_reason_is(arms: dict[str, float], seeds: int, said: str, tmp_path: Path) -> None:
+def test_page_states_why_there_is_no_verdict(arms: dict[str, float], seeds: int, said: str, tmp_path: Path) -> None:
     results = sample_rows({"near-miss": arms}, seeds=seeds)
     assert verdict(sample_summary(results)) == said
     page = sample_page(tmp_path, results).read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_where_nothing_can_be_said_the_reason_is(arms: dict[str, float], seeds: 
     assert "best" not in re.sub(code, "", page, flags=re.S)
 
 
-def test_the_page_holds_every_arm_and_needs_nothing_else(tmp_path: Path) -> None:
+def test_stream_page_lists_every_arm_and_is_self_contained(tmp_path: Path) -> None:
     page = sample_page(tmp_path, sample_rows({"near-miss": ARMS, "<b>drift</b>": WORSE}, attacked=True)).read_text()
     require_whole(page)
     assert "<b>drift" not in page
@@ -56,7 +56,7 @@ def test_the_page_holds_every_arm_and_needs_nothing_else(tmp_path: Path) -> None
     assert [json.loads(datum)["along"] for datum in data] == ["task", "task"]
 
 
-def test_long_curves_are_thinned_and_short_streams_have_none() -> None:
+def test_long_curves_are_thinned_and_short_ones_omitted() -> None:
     long = sample_rows({"near-miss": ARMS}, seeds=3, length=1_000)
     (panel,) = curve_panels(long, sample_summary(long))
     assert all(len(each.steps) <= POINTS and len(each.steps) == len(each.values) for each in panel.series)

@@ -32,7 +32,7 @@ def unpacked(name: str, folder: Path) -> Path:
     return path
 
 
-def test_a_memory_of_then_says_what_it_said(tmp_path: Path) -> None:
+def test_old_memory_file_gives_the_same_answers(tmp_path: Path) -> None:
     from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.memory import Memory
 
@@ -48,7 +48,7 @@ SOURCES = ("a guest", "calendar", "told late", "one", "two", "atlas", "episode")
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["the file", "its export"])
-def test_what_a_memory_of_then_was_told_leads_to_what_it_led_to(moved: bool, tmp_path: Path) -> None:
+def test_old_memory_file_replays_to_the_same_state(moved: bool, tmp_path: Path) -> None:
     from keepworth.encoders.local import HashingEncoder
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory

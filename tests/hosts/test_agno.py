@@ -37,7 +37,7 @@ def test_a_tool_that_ends_in_a_run_is_an_outcome(memory: Memory, broken: bool) -
     assert rewards == [("signal:check-failed:ana", 0.0) if broken else ("signal:check-passed:ana", 1.0)]
 
 
-def test_without_the_hook_what_the_user_says_is_kept(memory: Memory) -> None:
+def test_user_statements_are_kept_without_the_hook(memory: Memory) -> None:
     talk = talk_class()(memory, user_id="ana")
     talk.agent.post_hooks = None
     talk.say("I live in Oslo.", "Noted.")

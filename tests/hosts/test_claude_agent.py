@@ -48,7 +48,7 @@ def test_a_check_that_claude_runs_is_an_outcome(memory: Memory, end: str, outcom
     assert rewards(memory) == [(f"signal:{outcome[0]}:ana", outcome[1])]
 
 
-def test_what_claude_looks_up_and_remembers_belongs_to_the_turn(memory: Memory) -> None:
+def test_tool_searches_and_writes_belong_to_the_turn(memory: Memory) -> None:
     talk = converse(
         memory,
         ("mcp__keepworth__search_memory", {"query": "where are the invoices"}),
@@ -70,7 +70,7 @@ def hook(keepworth: Any, name: str, session: str = "s", **event: Any) -> Any:
     return asyncio.run(matcher.hooks[0]({"session_id": session, "hook_event_name": name, **event}, None, None))
 
 
-def test_a_tool_that_the_user_stops_says_nothing(memory: Memory) -> None:
+def test_interrupted_tool_gives_no_signal(memory: Memory) -> None:
     keepworth = KeepworthHooks(memory, user_id="ana")
     hook(keepworth, "UserPromptSubmit", prompt="run the tests")
     end = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "error": "stopped", "is_interrupt": True}
@@ -92,7 +92,7 @@ def test_sessions_at_once_have_turns_of_their_own(memory: Memory) -> None:
     assert [[reward.value for reward in record.rewards] for record in records] == [[1.0], [0.0], []]
 
 
-def test_hooks_stand_beside_others(memory: Memory) -> None:
+def test_hooks_work_beside_other_hooks(memory: Memory) -> None:
     other = HookMatcher(hooks=[])
     hooks = KeepworthHooks(memory).add_to({"Stop": [other], "PreToolUse": [other]})
     assert hooks["PreToolUse"] == [other]

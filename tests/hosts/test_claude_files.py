@@ -64,7 +64,7 @@ async def outcome_later(tool: Any, command: dict[str, Any]) -> str:
         return f"error: {error.content}"
 
 
-def test_each_command_says_what_anthropics_own_tool_says(memory: Memory, tmp_path: Path) -> None:
+def test_commands_answer_as_the_original_memory_tool(memory: Memory, tmp_path: Path) -> None:
     from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
     from keepworth.adapters.claude import AsyncKeepworthMemoryTool, KeepworthMemoryTool
@@ -117,7 +117,7 @@ def test_a_file_that_was_read_in_a_turn_is_credited_with_its_outcome(memory: Mem
     assert [reward.name for reward in record.rewards] == ["signal:thanks:ana"]
 
 
-def test_claude_reads_what_was_refused_and_that_the_memory_is_down(memory: Memory) -> None:
+def test_refusals_and_outages_are_reported_to_claude(memory: Memory) -> None:
     from keepworth.adapters.claude import KeepworthMemoryTool
 
     tool = KeepworthMemoryTool(memory)

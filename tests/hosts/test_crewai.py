@@ -56,7 +56,7 @@ def test_a_tool_that_ends_in_a_turn_is_an_outcome(memory: Memory, broken: bool) 
     ]
 
 
-def test_what_the_model_looks_up_and_saves_belongs_to_the_turn(memory: Memory) -> None:
+def test_tool_searches_and_writes_belong_to_the_turn(memory: Memory) -> None:
     memory.add("The invoices are in the drawer", user_id="ana")
     talk = talk_class()(memory, user_id="ana")
     talk.scripted.calls = [
@@ -92,7 +92,7 @@ def test_the_tasks_of_a_crew_are_turns_and_the_next_kickoff_is_the_outcome_of_th
     assert ["make test" in prompt for prompt in talk.prompts[:2]] == [True, True]
 
 
-def test_a_whole_conversation_is_read_from_where_it_went_on(memory: Memory) -> None:
+def test_growing_conversation_is_read_from_its_new_messages(memory: Memory) -> None:
     talk = talk_class()(memory, user_id="ana")
     said = [{"role": "user", "content": "run the tests"}]
     talk.scripted.answer = "They pass. My cat is called Tom."
@@ -106,7 +106,7 @@ def test_a_whole_conversation_is_read_from_where_it_went_on(memory: Memory) -> N
     assert len(memory.get_all(user_id="ana")) == 1, "nothing that the model said is kept"
 
 
-def test_what_was_said_before_a_kickoff_failed_is_kept(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statement_before_a_failed_kickoff_is_kept(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = talk_class()(memory, user_id="ana")
 
     def fail(*_: Any, **__: Any) -> str:
@@ -149,7 +149,7 @@ def test_crewais_own_calls_reach_the_records(memory: Memory) -> None:
         slot._storage.update(MemoryRecord(id="m99", content="Nothing."))
 
 
-def test_a_recall_sees_its_scope_and_what_stands_in_none(memory: Memory) -> None:
+def test_recall_sees_its_scope_and_unscoped_items(memory: Memory) -> None:
     slot = slot_of(memory)
     slot.remember("Run the tests of the kitchen with: make kitchen", "/kitchen", categories=["food"])
     slot.remember("Run the tests of the garden with: make garden", "/garden", source="bo", private=True)
@@ -178,7 +178,7 @@ def test_the_storage_searches_by_the_words_behind_its_vectors(memory: Memory) ->
         storage.search([0.0] * len(vector))
 
 
-def test_a_person_reaches_only_what_is_his(memory: Memory) -> None:
+def test_person_reaches_only_own_items(memory: Memory) -> None:
     (item,) = memory.get_all()
     for person in ("bo", ""):
         slot = slot_of(memory, person)
@@ -189,7 +189,7 @@ def test_a_person_reaches_only_what_is_his(memory: Memory) -> None:
     assert memory.get_all() == [item]
 
 
-def test_copies_share_the_memory_and_a_memory_that_is_read_alone_stores_nothing(memory: Memory) -> None:
+def test_copies_share_the_memory_and_read_only_slots_do_not_store(memory: Memory) -> None:
     slot = slot_of(memory, read_only=True)
     assert deepcopy(slot) is slot
     assert slot.remember("The tests need Docker.") is None

@@ -53,7 +53,7 @@ def test_a_session_that_is_saved_again_is_read_from_where_it_went_on(memory: Mem
     assert [item.text for item in memory.get_all(user_id="ana")] == ["I work in Bergen."]
 
 
-def test_another_process_that_saves_an_old_session_brings_nothing_old_back(memory: Memory) -> None:
+def test_saving_an_old_session_again_revives_no_old_facts(memory: Memory) -> None:
     old = spoken("user", types.Part(text="I live in Oslo."))
     new = spoken("user", types.Part(text="I moved to Bergen, and I live in Bergen now."), at=1_700_086_400.0)
     save(KeepworthMemoryService(memory), old, new)
@@ -63,7 +63,7 @@ def test_another_process_that_saves_an_old_session_brings_nothing_old_back(memor
     assert "Bergen" in before[1]
 
 
-def test_what_the_model_looks_up_belongs_to_the_turn_of_the_user(memory: Memory) -> None:
+def test_tool_searches_belong_to_the_turn(memory: Memory) -> None:
     memory.add("Run the tests with: make test", agent_id="app", user_id="ana")
     service = KeepworthMemoryService(memory)
     for query in ("run the tests", "run the tests", "which command runs tests"):
@@ -78,7 +78,7 @@ def test_what_the_model_looks_up_belongs_to_the_turn_of_the_user(memory: Memory)
     assert ("signal:check-failed:ana", 0.0) in rewards(memory, episode)
 
 
-def test_a_turn_without_a_search_credits_nothing(memory: Memory) -> None:
+def test_turn_without_a_search_credits_no_items(memory: Memory) -> None:
     memory.add("Ana lives in Oslo.", agent_id="app", user_id="ana")
     service = KeepworthMemoryService(memory, lambda turn: 1.0)
     save(service, spoken("user", types.Part(text="Where do I live?")), spoken("helper", types.Part(text="In Oslo.")))
@@ -98,7 +98,7 @@ def test_apps_and_persons_are_apart_unless_they_share(memory: Memory) -> None:
     assert search(KeepworthMemoryService(memory, apps_apart=False), asked)[1:] == ["- The door code is 4711."]
 
 
-def test_a_person_deletes_what_is_his(memory: Memory) -> None:
+def test_person_deletes_only_own_items(memory: Memory) -> None:
     service = KeepworthMemoryService(memory)
     item = memory.add("The door code is 4711.", user_id="ana", agent_id="app")
     for app, person in (("app", "bo"), ("other", "ana")):

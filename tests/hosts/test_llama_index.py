@@ -32,7 +32,7 @@ def put(conversation: LlamaMemory, role: str, words: str) -> str:
     return "\n".join(str(message.content) for message in conversation.get())
 
 
-def test_what_the_user_says_is_kept_at_once_and_a_turn_ends_with_its_answer(memory: Memory) -> None:
+def test_statement_is_kept_at_once_and_the_turn_ends_with_the_answer(memory: Memory) -> None:
     talk = conversation(KeepworthBlock(memory, lambda turn: float(turn.answer == "In Oslo."), user_id="ana"))
     put(talk, "user", "I live in Oslo.")
     assert [item.text for item in memory.get_all(user_id="ana")] == ["I live in Oslo."]
@@ -62,7 +62,7 @@ def test_conversations_at_once_have_turns_of_their_own(memory: Memory) -> None:
     assert len(memory.episodes()) == 2
 
 
-def test_what_has_no_room_is_left_out_from_the_end(memory: Memory) -> None:
+def test_items_without_room_are_dropped_from_the_end(memory: Memory) -> None:
     for number in range(5):
         memory.add(f"Ana's note about the garden, number {number}.", user_id="ana")
     block = KeepworthBlock(memory, user_id="ana", priority=1)

@@ -88,7 +88,7 @@ def test_a_tool_that_fails_is_an_outcome(memory: Memory, end: Any, signal: str) 
     assert rewards(memory, episode) == [(signal, 0.0)]
 
 
-def test_a_run_that_failed_is_tried_again_in_its_turn_and_what_was_said_is_kept(memory: Memory) -> None:
+def test_failed_run_is_retried_in_its_turn_and_statements_are_kept(memory: Memory) -> None:
     session = KeepworthSession(memory, user_id="ana")
     recall(session, {"role": "user", "content": "I live in Oslo."})
     recall(session, {"role": "user", "content": "I live in Oslo."})

@@ -40,7 +40,7 @@ def test_an_export_is_a_sound_document_by_the_package_of_the_format(tmp_path: Pa
         ]
 
 
-def test_what_that_package_writes_is_read(tmp_path: Path) -> None:
+def test_documents_of_the_pam_package_are_read(tmp_path: Path) -> None:
     made = pam.MemoryObject.create(
         id="a", type=pam.MemoryType.PREFERENCE, content="Likes  TEA", platform="chatgpt", tags=["drink"]
     )

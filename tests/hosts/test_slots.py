@@ -68,7 +68,7 @@ def rewards(memory: Memory, episode: str) -> list[tuple[str, float]]:
     return [(reward.name, reward.value) for reward in memory.episode_record(episode).rewards]
 
 
-def test_what_the_user_said_reaches_a_later_prompt(memory: Memory, talk: type[Talk]) -> None:
+def test_statement_reaches_a_later_prompt(memory: Memory, talk: type[Talk]) -> None:
     assert talk(memory, user_id="ana").say("I live in Oslo.", "Noted.") == "Noted."
     assert [item.text for item in memory.get_all(user_id="ana")] == ["I live in Oslo."]
     other = talk(memory, user_id="ana")
@@ -100,7 +100,7 @@ def test_a_function_rewards_the_finished_turn(memory: Memory, talk: type[Talk]) 
     ]
 
 
-def test_an_outcome_changes_what_is_shown_next(talk: type[Talk]) -> None:
+def test_outcome_changes_the_next_recall(talk: type[Talk]) -> None:
     with Memory(":memory:", encoder="hashing", seed=0) as memory:
         good, bad = memory.add_many(["Deploy with: make ship", "The deploy command: make deploy"])
         assert memory.search("What is the deploy command?", explore=False)[0].id == bad.id
@@ -128,7 +128,7 @@ def test_an_erasure_reaches_the_slot(memory: Memory, talk: type[Talk]) -> None:
     assert agent.say("No, that is wrong.", "Sorry.") == "Sorry."
 
 
-def test_it_works_in_an_event_loop(memory: Memory, talk: type[Talk], caplog: pytest.LogCaptureFixture) -> None:
+def test_slot_works_in_an_event_loop(memory: Memory, talk: type[Talk], caplog: pytest.LogCaptureFixture) -> None:
     async def converse() -> list[str]:
         agent = talk(AsyncMemory(memory), user_id="ana")
         await agent.say_async("I live in Oslo.", "Noted.")
@@ -143,7 +143,7 @@ def test_it_works_in_an_event_loop(memory: Memory, talk: type[Talk], caplog: pyt
     assert [record for record in caplog.records if record.name.startswith("keepworth")] == []
 
 
-def test_an_agent_goes_on_where_its_memory_is_down(
+def test_agent_continues_while_its_memory_is_down(
     memory: Memory, talk: type[Talk], caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = talk(memory, lambda turn: 1.0, user_id="ana")
@@ -172,7 +172,7 @@ def test_the_lines_of_the_page_run(
 
 
 @pytest.mark.parametrize("package", sorted(TALKS))
-def test_a_slot_without_its_framework_says_what_to_install(package: str) -> None:
+def test_slot_without_its_framework_names_the_package(package: str) -> None:
     try:
         version(package)
     except PackageNotFoundError:

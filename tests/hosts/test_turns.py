@@ -63,7 +63,7 @@ def test_tools_and_the_function_reward_a_turn(memory: Memory) -> None:
     assert len(memory.episode_record(turn.id).rewards) == 2
 
 
-def test_nobody_sees_what_belongs_to_a_person(memory: Memory) -> None:
+def test_items_of_a_person_are_hidden_from_others(memory: Memory) -> None:
     memory.add("Ana lives in Oslo.", user_id="ana")
     memory.add("The office is in Oslo.")
     assert Turns(memory, "host").begin("Who lives in Oslo?").text.count("\n- ") == 1
@@ -71,7 +71,7 @@ def test_nobody_sees_what_belongs_to_a_person(memory: Memory) -> None:
     assert "Ana" not in Turns(memory, "host", user_id="bo").begin("Who lives in Oslo?").text
 
 
-def test_an_erased_person_leaves_nothing_in_the_turns(memory: Memory) -> None:
+def test_turns_hold_no_text_of_an_erased_person(memory: Memory) -> None:
     agent = Turns(memory, "host", user_id="ana")
     turn = agent.begin("I live in Oslo.")
     memory.erase(user_id="ana")
@@ -80,7 +80,7 @@ def test_an_erased_person_leaves_nothing_in_the_turns(memory: Memory) -> None:
     assert memory.get_all(user_id="ana") == []
 
 
-def test_what_is_said_while_the_memory_is_down_is_written_once_it_is_back(
+def test_statements_during_an_outage_are_written_afterwards(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
@@ -97,7 +97,7 @@ def test_what_is_said_while_the_memory_is_down_is_written_once_it_is_back(
     assert [item.text for item in memory.get_all(user_id="ana")] == ["I live in Oslo."]
 
 
-def test_what_was_said_in_a_turn_that_broke_off_is_kept_once(memory: Memory) -> None:
+def test_statement_of_a_broken_turn_is_kept_once(memory: Memory) -> None:
     agent = Turns(memory, "host", user_id="ana")
     broken = agent.begin("I live in Oslo.")
     assert "- I live in Oslo." in agent.begin("Where do I live?").text
@@ -131,7 +131,7 @@ def test_only_the_newest_conversations_are_held(memory: Memory, monkeypatch: pyt
     assert [agent.current(conversation=name) is None for name in ("one", "two", "three")] == [True, False, False]
 
 
-def test_a_slot_takes_an_asynchronous_memory_and_refuses_what_is_none(memory: Memory) -> None:
+def test_slot_accepts_async_memories_and_refuses_other_types(memory: Memory) -> None:
     assert Turns(AsyncMemory(memory), "host").memory is memory
     with pytest.raises(InvalidFilter, match="takes an open Memory or a Client, got str"):
         Turns("agent.mem", "host")

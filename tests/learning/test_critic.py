@@ -69,7 +69,7 @@ def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: An
     assert not list(tmp_path.glob("**/critic*"))
 
 
-def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None:
+def test_truncated_answer_bootstraps_from_its_last_value() -> None:
     learner = learner_of(preset("ppo", advantage=Gae(0.95, scale=Whitened(), value_clip=0.2, bootstrap=True)), 2)
     critic: Any = learner.critic
     torch.nn.init.normal_(critic.head.weight)

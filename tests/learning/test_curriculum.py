@@ -85,7 +85,7 @@ def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straigh
     assert same(weights(straight), weights(ended))
 
 
-def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:
+def test_group_of_one_gives_no_signal() -> None:
     assert curriculum.without_signal(Group("t", "", (episode_of("e", (), [RewardTerm("low", 1.0)]),)))
 
 
@@ -139,7 +139,7 @@ def test_kinds_are_equal_within_one_and_items_within_a_kind_too(kinds: list[str]
     assert again == drawn
 
 
-def test_nothing_to_order_is_said() -> None:
+def test_empty_curriculum_is_refused() -> None:
     with pytest.raises(KeepworthError, match="nothing to train on"):
         curriculum.draw_task([], str, 0, 0)
     with pytest.raises(KeepworthError, match="nothing to train on"):

@@ -37,7 +37,7 @@ def run(batch: DraftBatch, made: Iterable[PartialSample] = (), interrupt_every: 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize(("slots", "interrupt_every"), [(32, 0), (4, 0), (5, 2), (1, 3), (None, 0)])
-def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, temperature: float) -> None:
+def test_draft_batch_samples_equal_the_model(slots: int | None, interrupt_every: int, temperature: float) -> None:
     params = SamplingParams(11, n=3, temperature=temperature, seed=7, stop_ids=STOPS)
     own = replace(params, n=1)
     made = [PartialSample(prompt, own, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(3)]
@@ -97,7 +97,7 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
         MODEL.version = version
 
 
-def test_what_cannot_be_sampled_is_refused() -> None:
+def test_unsampleable_drafts_are_refused() -> None:
     batch = DraftBatch(MODEL, slots=32)
     with pytest.raises(ContextOverflow, match="past the 512"):
         batch.add(PartialSample((1,) * 500, SamplingParams(13), (0,)))
@@ -147,7 +147,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     assert sample.logprobs[:4] != pytest.approx(after[0][:4], abs=1e-4)
 
 
-def test_a_sampler_that_differs_in_what_is_not_published_is_an_error() -> None:
+def test_replica_with_other_unpublished_weights_is_refused() -> None:
     learner = tiny_model()
     named = attach_lora(learner, 4)
     replica = Replica(learner, named)

@@ -29,7 +29,7 @@ def of(*episodes: Episode) -> Group:
     return Group(episodes[0].task, "", episodes)
 
 
-def test_a_reward_that_may_be_silent_has_its_mean_over_what_it_spoke_of() -> None:
+def test_optional_reward_is_averaged_over_scored_episodes() -> None:
     spoke, silent = episode(0.5), replace(episode(0.0), rewards=(RewardTerm("format", 1.0),))
     unscored = replace(episode(0.0), rewards=())
     assert episode_metrics([of(spoke, silent)], optional=("f1",))["reward/f1"] == 0.5
@@ -65,7 +65,7 @@ def test_lag_is_that_of_the_oldest_token() -> None:
     assert episode_metrics([of(fresh, stale)], version=5)["lag_p95"] == 2
 
 
-def test_memory_reads_writes_and_what_they_went_with() -> None:
+def test_memory_metrics_relate_reads_and_writes_to_reward() -> None:
     add = Operation(OperationKind.ADD, (), "x")
     good, bad = MemoryEvent(add, ParseStatus.OK, "applied"), MemoryEvent(add, ParseStatus.INVALID, "")
     found = episode_metrics([of(episode(1.0, shown=SHOWN, operations=(good, bad)), episode(0.0, operations=(bad,)))])
@@ -75,7 +75,7 @@ def test_memory_reads_writes_and_what_they_went_with() -> None:
     assert found["operation/ADD"] == 1
 
 
-def test_nothing_to_measure_is_an_error() -> None:
+def test_metrics_of_no_episode_are_refused() -> None:
     with pytest.raises(ValueError, match="without an episode"):
         episode_metrics([])
 

@@ -68,7 +68,7 @@ def text_of(ids: Sequence[int]) -> str:
     return "".join(map(chr, ids))
 
 
-def test_a_hint_is_read_and_left_out_of_what_is_trained_on() -> None:
+def test_hint_is_read_and_stripped_before_training() -> None:
     kept, stripped = (
         played(Variation("hint", lambda seen: replace(seen, text=f"It is even.\n{seen.text}"), strip=strip))
         for strip in (False, True)
@@ -99,7 +99,7 @@ def test_a_member_is_varied_by_its_position_and_never_where_it_is_measured() -> 
     assert played(None, measured, vary).variation == ""
 
 
-def test_the_learner_scores_what_nobody_scored() -> None:
+def test_learner_computes_missing_log_probabilities() -> None:
     """An update on stripped log-probabilities is that on the right ones."""
     moved = []
     for strip in (False, True):
@@ -269,7 +269,7 @@ def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> N
     assert [pool.success(task, 0) is None for task in "ab"] == [True, False]
 
 
-def test_what_comes_from_the_pool_does_not_enter_it_again() -> None:
+def test_pool_samples_do_not_reenter_the_pool() -> None:
     pool = SuccessPool(0.5)
     pool.keep(groups("a"), 0)
     pool.keep(pool.take(0, 1), 1)
@@ -341,6 +341,6 @@ def test_a_preference_makes_the_better_answer_likelier() -> None:
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.7), (-0.1,)])
-def test_weights_that_leave_the_policy_less_than_nothing_are_refused(weights: tuple[float, ...]) -> None:
+def test_mixture_weights_above_one_are_refused(weights: tuple[float, ...]) -> None:
     with pytest.raises(ObjectiveError, match="less than nothing"):
         MixedLoss(tuple(Imitation(f"source {number}", weight) for number, weight in enumerate(weights)))

@@ -94,7 +94,7 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
     assert Counter(groups_of(tmp_path / "run")) == dict.fromkeys(range(1, 5), 4)
 
 
-def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_finished(tmp_path: Path) -> None:
+def test_lost_engine_ends_the_run_and_keeps_finished_groups(tmp_path: Path) -> None:
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
         leaves = Stops(at_step=running.close)
         with pytest.raises(Exception, match=r"127\.0\.0\.1"):
@@ -104,7 +104,7 @@ def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_fi
     assert len(groups_of(tmp_path / "run")) == 24
 
 
-def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_run_continues_on_the_second_engine_without_loss(tmp_path: Path) -> None:
     notes: list[str] = []
 
     class Noted(Progress):
@@ -127,7 +127,7 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
     assert all(row["pipeline/retried"] == 0 for row in rows)
 
 
-def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
+def test_interrupted_sample_continues_from_drawn_tokens() -> None:
     draft = PartialSample((1, 2), SamplingParams(5), (0, 0, 0, 0))
     draft.append(Sample((7, 8), (-0.1, -0.2), FinishReason.ABORTED, (VersionSpan(3, 0, 2),)))
     assert draft.finish is None

@@ -136,7 +136,7 @@ def test_a_rewritten_conversation_is_a_prompt_of_its_own_and_branches_keep_their
     assert drawn_in([episode]) == sorted(model.drawn)
 
 
-def test_what_cannot_be_answered_is_refused_and_named_and_the_rollout_goes_on(model: Scripted) -> None:
+def test_unsupported_calls_are_refused_and_the_rollout_continues(model: Scripted) -> None:
     seen: list[tuple[int, str]] = []
 
     def agent(row: dict[str, Any], endpoint: Endpoint) -> str:
@@ -276,7 +276,7 @@ def test_calls_after_the_end_are_refused_and_not_recorded(model: Scripted) -> No
     assert len(episode.segments) == len(model.drawn) == 1
 
 
-def test_the_address_is_on_loopback_and_nobody_guesses_it(model: Scripted) -> None:
+def test_endpoint_is_on_loopback_with_a_secret_path(model: Scripted) -> None:
     model.script = lambda prompt: "7"
     seen: list[int] = []
 
@@ -298,7 +298,7 @@ def test_the_address_is_on_loopback_and_nobody_guesses_it(model: Scripted) -> No
     assert len(episode.segments) == 1
 
 
-def test_a_caller_that_leaves_leaves_nothing_behind(model: Scripted) -> None:
+def test_cancelled_call_is_not_recorded(model: Scripted) -> None:
     """The model is waited for as long as another rollout thinks; who hangs up meanwhile has not called."""
     model.script = lambda prompt: "7"
     left = threading.Event()
@@ -317,9 +317,7 @@ def test_a_caller_that_leaves_leaves_nothing_behind(model: Scripted) -> None:
     assert "hung up" in " | ".join(episodes[1].errors)
 
 
-def test_rollouts_beside_one_another_find_their_own_address_and_nothing_else_changes(
-    model: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_rollouts_have_separate_endpoints(model: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://provider.example/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     model.script = lambda prompt: prompt.rpartition("user: ")[2].partition("<|end|>")[0]
@@ -362,7 +360,7 @@ def test_of_64_rollouts_at_once_no_call_is_lost(model: Scripted) -> None:
     assert drawn_in(episodes) == sorted(model.drawn)
 
 
-def test_a_reward_gets_what_was_returned_and_the_episode(model: Scripted) -> None:
+def test_reward_receives_the_returned_value_and_the_episode(model: Scripted) -> None:
     model.script = lambda prompt: "7"
     judged: list[Any] = []
 

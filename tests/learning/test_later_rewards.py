@@ -56,7 +56,7 @@ def ask(services: Services, *texts: str) -> list[Any]:
     return asyncio.run(services.ask("judge", texts))
 
 
-def test_a_sum_adds_its_weight_times_its_value_and_none_says_nothing() -> None:
+def test_later_reward_adds_weighted_values_and_skips_none() -> None:
     right = (RewardTerm("right", 1.0),)
     later = LaterReward("style", giving([0.5, None, -1.0]), weight=2.0)
     assert rewards_of(later, right, right, ()) == [2.0, 1.0, -2.0]
@@ -70,7 +70,7 @@ def test_a_gate_lets_the_terms_before_it_count_from_its_threshold_on() -> None:
     assert rewards_of([gate, behind], right, right, right) == [3.0, 4.25, 4.25], "what comes behind a gate counts"
 
 
-def test_a_gate_is_written_down_and_hides_nothing() -> None:
+def test_gate_reward_is_recorded_beside_the_original() -> None:
     gate = LaterReward("safe", giving([0.0]), combine="gate")
     made = asyncio.run(add_later_rewards(TASK, group_of((RewardTerm("right", 1.0),)), [gate], NO_SERVICES))
     assert made.episodes[0].rewards == (RewardTerm("right", 1.0, 0.0), RewardTerm("safe", 0.0, 0.0))
@@ -82,7 +82,7 @@ def test_a_condition_counts_only_where_the_term_that_it_names_is_reached() -> No
 
 
 @pytest.mark.parametrize(("combine", "given"), [("condition", ""), ("sum", "right"), ("gate", "right")])
-def test_a_condition_names_a_term_and_nothing_else_does(combine: Any, given: str) -> None:
+def test_only_conditional_rewards_take_a_condition(combine: Any, given: str) -> None:
     with pytest.raises(KeepworthError, match="says two things"):
         LaterReward("brief", giving([]), combine=combine, given=given)
     with pytest.raises(UnknownName, match="product"):
@@ -129,7 +129,7 @@ def test_an_asynchronous_service_is_awaited() -> None:
         assert ask(judged_by(service), "a", "b") == ["A", "B"]
 
 
-def test_a_service_that_gives_another_number_of_answers_is_refused_and_nothing_is_kept() -> None:
+def test_service_with_a_wrong_answer_count_is_refused() -> None:
     services = judged_by(lambda texts: [1])
     with pytest.raises(KeepworthError, match="'judge' gave 1 answers to 2 texts"):
         ask(services, "a", "b")

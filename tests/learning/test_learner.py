@@ -48,7 +48,7 @@ def groups_of(model, rewards: Iterable[Iterable[float]] = REWARDS) -> list[Group
     return [group(i, p, s, r) for i, (p, s, r) in enumerate(zip(PROMPTS, sampled(model), rewards, strict=True))]
 
 
-def test_groups_without_a_difference_change_nothing_but_are_counted() -> None:
+def test_zero_variance_groups_are_counted_without_an_update() -> None:
     learner = learner_of(GROUP_RELATIVE, precision="fp64")
     before = weights(learner)
     metrics = learner.update(groups_of(learner.model, [[0.5] * 4] * 2))
@@ -75,7 +75,7 @@ def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
     (torch.float32, 0.5, [1.0, math.nan, 0.0], "Lower the learning rate"),
     (torch.float16, 1e6, [1.0, 1.0, 1.0], "not taken"),  # the master overflows the live type
 ])  # fmt: skip
-def test_a_step_that_diverges_changes_nothing_and_says_so(
+def test_diverging_step_raises_and_keeps_the_weights(
     dtype: torch.dtype, rate: float, gradient: list[float], says: str
 ) -> None:
     value = torch.nn.Parameter(torch.ones(3, dtype=dtype))
@@ -150,14 +150,12 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
     ("grpo", "critic settings", {"critic": CriticSettings()}), ("grpo", "values of tasks", {"soft_values": {}}),
     ("grpo", "passes", {"passes": 0}),
 ])  # fmt: skip
-def test_what_an_objective_lacks_and_what_it_would_leave_unused_is_refused_at_the_start(
-    name: str, words: str, given: dict[str, Any]
-) -> None:
+def test_missing_and_unused_objective_inputs_are_refused(name: str, words: str, given: dict[str, Any]) -> None:
     with pytest.raises(ObjectiveError, match=words):
         learner_of(preset(name), **given)
 
 
-def test_rejected_groups_are_counted_and_teach_nothing() -> None:
+def test_rejected_groups_are_counted_without_training() -> None:
     learner = learner_of(preset("dapo", length_budget=3))
     flat = groups_of(learner.model, [[1.0] * 4] * 2)
     assert learner.update(flat) == {"rejected_groups": 2.0, "trained_rows": 0.0}

@@ -42,7 +42,7 @@ def require_close(ours: Learner, theirs: Learner, relative: float = 1e-6) -> Non
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("name", "count"), [("ppo", 2), pytest.param("grpo", 4, marks=pytest.mark.slow)])
-def test_several_processes_learn_what_one_does(name: str, count: int, batches: list[Any]) -> None:
+def test_learner_group_equals_a_single_learner(name: str, count: int, batches: list[Any]) -> None:
     alone, group = leading(name, 1), leading(name, count)
     supervised = [(tuple(b"say:"), tuple(b"yes")), (tuple(b"and:"), tuple(b"no"))]
     measured = learned(alone, batches)

@@ -40,7 +40,7 @@ def drawn(model: InProcessModel) -> list[Sample]:
     ],
     ids=["critic", "adapter off", "reset reference", "all weights"],
 )
-def test_what_is_sampled_beside_updates_is_what_is_sampled_in_peace(objective: Objective, lora: bool) -> None:
+def test_sampling_beside_updates_equals_sampling_alone(objective: Objective, lora: bool) -> None:
     critic = CriticSettings(rank=2) if objective.needs_critic else None
     learner = learner_of(objective, 4 if lora else 0, learning_rate=1e-2, critic=critic)
     model, named = learner.model, learner.master_weights.named

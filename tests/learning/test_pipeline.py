@@ -36,7 +36,7 @@ from tests.learning.turns import learner_of, same, weights
     picks=st.lists(st.integers(0, 10**6), min_size=40, max_size=160),
     failing=st.sets(st.integers(0, 60)),
 )
-def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
+def test_staleness_bound_holds_in_any_order(
     groups: int, max_staleness: int, share: float, picks: list[int], failing: set[int]
 ) -> None:
     """Play: start what may be started, finish a group picked at random (or let it fail), train when the rule allows it."""
@@ -171,7 +171,7 @@ def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> N
     assert metrics(tmp_path)[-1]["pipeline/retried"] >= 8
 
 
-def test_where_everything_fails_the_run_ends_and_says_why(tmp_path: Path) -> None:
+def test_repeated_rollout_failures_end_the_run_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=r"5 groups in a row .* ZeroDivisionError"):
         train_letters(tmp_path, 2, settings(patience=5), Letters(score=lambda ids: 1 / 0))
 
@@ -190,7 +190,7 @@ def test_a_task_source_that_raises_ends_the_run_with_its_own_error(tmp_path: Pat
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("mode", ["serial", "turns"])
-def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_path: Path, mode: str) -> None:
+def test_interrupt_in_a_rollout_ends_all_rollouts(tmp_path: Path, mode: str) -> None:
     class Pressed(Letters):
         async def rollout(self, task: Any, context: Any) -> Any:
             if context.id == "5/1":
@@ -232,7 +232,7 @@ def test_an_objective_that_takes_old_tokens_for_its_own_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize("fails_at", [2, 3])
-def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
+def test_diverging_step_writes_a_checkpoint_unless_one_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
     """Checkpoints are of every second step. The one of step 2 holds what would be written again: it is not touched."""
@@ -258,7 +258,7 @@ def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
     assert [checkpoint.step for checkpoint in RunFolder(tmp_path / "run").checkpoints()] == written
 
 
-def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
+def test_update_metrics_report_decoding_steps(tmp_path: Path) -> None:
     """Whole calls are made once for each limit: of 3, 8 and 13 tokens. In slots the longest answer says how many steps."""
     for mode, slots, steps in (("serial", None, 3 + 8 + 13), ("turns", 12, 13)):
         asynchrony = settings(mode=mode, max_staleness=0, pipeline_depth=1.0, slots=slots)

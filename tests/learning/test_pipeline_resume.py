@@ -117,7 +117,7 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
 
 
 @pytest.mark.slow
-def test_an_overlapping_training_keeps_what_its_checkpoints_hold_and_trains_nothing_twice(tmp_path: Path) -> None:
+def test_resumed_overlapping_run_trains_each_group_once(tmp_path: Path) -> None:
     generator = random.Random(5)
     waiting: set[int] = set()
     kills = 0

@@ -68,7 +68,7 @@ def test_the_reward_comes_first_and_timings_stay_out() -> None:
     assert list(watch.headline({"own": 1.0})) == ["own"]
 
 
-def test_the_time_left_does_not_count_what_came_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_ignores_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("keepworth.training.watch.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()

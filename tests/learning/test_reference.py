@@ -21,7 +21,7 @@ from tests.models.tiny import ByteTokenizer, tiny_model
 
 
 @pytest.mark.parametrize("adapter", [True, False])
-def test_a_frozen_reference_is_the_start_whatever_was_learned(adapter: bool) -> None:
+def test_frozen_reference_stays_at_the_start(adapter: bool) -> None:
     learner = learner_of(preset("grpo"), 2 if adapter else 0, learning_rate=1e-2)
     model, named = learner.model, learner.master_weights.named
     groups = sampled_groups(model)

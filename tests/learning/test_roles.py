@@ -77,7 +77,7 @@ def test_one_role_learns_from_its_terms_alone() -> None:
     assert advantage_of(rows) == [-1.5, 1.5]
 
 
-def test_without_rewards_of_roles_an_episode_counts_once_whatever_its_roles() -> None:
+def test_episode_without_role_rewards_counts_once() -> None:
     plain = tuple(episode(number, RewardTerm("all", 1.0 - number)) for number in range(2))
     rows = rows_of([Group("t", "", plain)], ROLES, 0)
     assert [answer[0] for answer in rows.answers] == [10, 20, 30, 11, 21, 31]
@@ -96,7 +96,7 @@ def test_a_role_without_an_agent_is_named_before_the_first_update_with_the_roles
     assert same(before, weights(learner))
 
 
-def test_a_role_that_has_nothing_to_do_later_on_is_no_error() -> None:
+def test_role_without_later_segments_is_accepted() -> None:
     learner = learner_of(CENTERED, role="manager", roles=ROLES)
     learner.update([TWO])
     alone = tuple(replace(each, segments=each.segments[:2]) for each in TWO.episodes)

@@ -66,7 +66,7 @@ async def two_calls(task: Task, given: EpisodeContext) -> Episode:
     return episode_of(given.id, segments, [reward], task=task.key, role="r")
 
 
-def test_draws_depend_on_whose_call_it_is_alone() -> None:
+def test_seeds_depend_on_the_calling_rollout_only() -> None:
     drafts: list[tuple[Any, ...]] = []
 
     class Noted(Counting):
@@ -152,7 +152,7 @@ class Judge:
         return float(len(answer))
 
 
-def test_whatever_is_asynchronous_is_awaited() -> None:
+def test_asynchronous_functions_are_awaited() -> None:
     async def scored(answer: str) -> float:
         return float(len(answer))
 
@@ -183,7 +183,7 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
         asyncio.run(context_of().call(gives_up))
 
 
-def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
+def test_uncancellable_task_does_not_block() -> None:
     async def main() -> None:
         over = asyncio.Event()
 
@@ -199,7 +199,7 @@ def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
     asyncio.run(main())
 
 
-def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
+def test_shared_value_is_made_once_and_retried_on_failure() -> None:
     made: list[int] = []
 
     async def made_slowly(number: int) -> int:
@@ -219,7 +219,7 @@ def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
     assert made == [7, 8]
 
 
-def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
+def test_group_judging_waits_for_running_members_only() -> None:
     asked: list[list[str]] = []
 
     def judge(texts: Any) -> list[int]:

@@ -127,14 +127,14 @@ def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(ray_clust
     assert len(notes) >= DEATHS
 
 
-def test_what_breaks_in_a_worker_beside_the_rollout_ends_the_run(cluster: Cluster, tmp_path: Path) -> None:
+def test_worker_failure_outside_a_rollout_ends_the_run(cluster: Cluster, tmp_path: Path) -> None:
     part = WorkerPart("tests.learning.apart:Broken", {"folder": str(tmp_path)})
     workers = RolloutWorkers(cluster, part, 1, lambda note: None)
     with pytest.raises(WorkerFailed, match=r"rollout worker 1 on .*TypeError"):
         run_apart(workers, [OpenGroup(0, 0, TASK, MEMBERS)], Counting())
 
 
-def test_a_worker_loads_neither_torch_nor_weights(ray_cluster: Cluster, tmp_path: Path) -> None:
+def test_rollout_worker_does_not_load_torch(ray_cluster: Cluster, tmp_path: Path) -> None:
     part = WorkerPart("tests.learning.apart:Worker", {"folder": str(tmp_path)})
     worker = ray_cluster.spawn(part, "rollout worker 1")
     assert worker.call("has_loaded", "torch").result() is False

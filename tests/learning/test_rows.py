@@ -93,7 +93,7 @@ def test_exactly_the_sampled_tokens_are_trained(made: list[list[Call]], merge: b
 
 @quick
 @given(st.lists(calls, min_size=1, max_size=4))
-def test_a_row_is_what_the_model_saw_and_a_rewritten_context_begins_another(made: list[list[Call]]) -> None:
+def test_rewritten_context_begins_a_new_row(made: list[list[Call]]) -> None:
     for one in group_of(made).episodes:
         own = [s for s in one.segments if s.role == "a"]
         found = stretches(one, ["a"])
@@ -128,7 +128,7 @@ def test_each_episode_counts_once_however_many_rows_it_has(made: list[list[Call]
                 torch.testing.assert_close(share, torch.full_like(share, 1 / len(group.episodes)))
 
 
-def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
+def test_oversized_answer_is_refused_with_its_memory_need() -> None:
     """Of a group of 16 answers of 1,024 tokens each fits alone; a longer answer does not."""
     answers = [(3,) * 1024] * 16
     plain = micro_batches(Texts([(1, 2)] * 16, answers), range(16), PassRoom(2048))
@@ -146,7 +146,7 @@ def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
     assert micro_batches(Texts([(1, 2)], [(3,) * 20000]), range(1), PassRoom(needed, "auto", 0.1))
 
 
-def test_what_is_less_work_is_chosen() -> None:
+def test_cheaper_batching_is_chosen() -> None:
     kept = 0.1
     short = micro_batches(Texts([(1,) * 400] * 8, [(3,) * 256] * 8), range(8), PassRoom(2048, "auto", kept))
     assert [(len(part.rows), part.recompute) for part in short] == [(6, False), (2, False)]  # the prompt is a fifth
@@ -241,7 +241,7 @@ def test_episodes_that_contradict_themselves_are_named() -> None:
             rows_of([Group("t", "", (replace(good, segments=(broken,)),))], ["a"], 0)
 
 
-def test_what_an_objective_credits_by_must_be_there() -> None:
+def test_rows_need_the_fields_of_their_credit_rule() -> None:
     group = Group("t", "", (episode(0, [Call("a", (1,), (), (2,))]),))
     rows = rows_of([group], ["a"], 0)
     needed = {"gigpo": "Segment.state", "fine_mem": "its segment", "memory_r_plus": "'episodic'"}

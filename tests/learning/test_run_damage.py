@@ -34,7 +34,7 @@ def test_a_damaged_checkpoint_is_named_with_its_fix(tmp_path: Path, damage: str)
         assert last.step == 6
 
 
-def test_a_checkpoint_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_checkpoint_leaves_no_files(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         save(run, 1)
         with pytest.raises(DiskTrouble, match="half"), run.checkpoint(2) as folder:
@@ -54,7 +54,7 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_what_torch_says_when_it_cannot_write_is_understood(tmp_path: Path) -> None:
+def test_torch_write_errors_become_disk_trouble(tmp_path: Path) -> None:
     with (
         RunFolder.create(tmp_path / "r", CONFIG) as run,
         pytest.raises(DiskTrouble, match="cannot be written"),

@@ -20,7 +20,7 @@ from keepworth.training.run_folder import RunConflict, RunFolder, episode_files,
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_run_folder_round_trips(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         run.record_environment(threads=1, dtype="bfloat16")
         run.append_metrics(1, {"reward": 0.25, "seconds/sample": 1.5})
@@ -51,7 +51,7 @@ def test_episodes_and_measurements_of_a_step_that_is_made_again_replace_the_firs
         assert [row["mean"] for row in run.evals()] == [0.2]
 
 
-def test_continuing_keeps_what_the_checkpoint_knows_and_drops_the_rest(tmp_path: Path) -> None:
+def test_resuming_drops_records_after_the_checkpoint(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         for step in range(1, 6):
             run.append_metrics(step, {"reward": step / 10})
@@ -103,7 +103,7 @@ def test_another_configuration_is_refused_by_key_and_way_out(tmp_path: Path) -> 
     assert "seed" not in str(caught.value)
 
 
-def test_fresh_deletes_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
+def test_fresh_deletes_run_files_only(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         save(run, 1)
         run.append_metrics(1, {})
@@ -117,7 +117,7 @@ def test_fresh_deletes_what_is_ours_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize("name", ["weights/a.bin", "notes.txt", "metrics.jsonl", "config.json"])
-def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str, resume: bool) -> None:
+def test_foreign_files_are_not_replaced(tmp_path: Path, name: str, resume: bool) -> None:
     foreign = tmp_path / "r" / name
     foreign.parent.mkdir(parents=True)
     foreign.write_text('{"config": "of something else"}')

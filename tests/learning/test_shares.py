@@ -100,7 +100,7 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("count", [2, 5])
-def test_one_large_micro_batch_is_split_so_that_nobody_waits(count: int, batches: list[Any]) -> None:
+def test_large_micro_batch_is_split_among_processes(count: int, batches: list[Any]) -> None:
     objective, how = objective_of("grpo"), {"token_budget": 8192, "checkpointing": "off"}
     alone = learned(objective, Shares(), batches, "fp64", **how)
     for thread in in_threads(count, lambda shares: learned(objective, shares, batches, "fp64", **how)):
@@ -122,7 +122,7 @@ def test_a_supervised_step_is_shared_too(count: int) -> None:
         require_close(thread, alone, 1e-12)
 
 
-def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
+def test_parameters_without_a_gradient_are_not_decayed() -> None:
     """AdamW decays a weight whose gradient is zero, and leaves one alone that has none: as in one process."""
 
     def stepped(shares: Shares) -> list[list[float]]:
@@ -161,7 +161,7 @@ def test_shares_are_a_partition_balanced_and_the_same_every_time(loads: list[flo
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=20), st.integers(1, 8))
-def test_rows_are_split_until_everybody_has_some(rows: list[tuple[int, int]], least: int) -> None:
+def test_rows_are_split_until_each_process_has_some(rows: list[tuple[int, int]], least: int) -> None:
     texts = Texts([(prompt,) * (5 + prompt) for prompt, _ in rows], [(1,) * length for _, length in rows])
     whole = micro_batches(texts, range(len(rows)), PassRoom(4096))
     parts = micro_batches(texts, range(len(rows)), PassRoom(4096), least)

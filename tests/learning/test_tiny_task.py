@@ -32,7 +32,7 @@ def test_every_arm_of_the_benchmark_takes_its_steps(name: str, arm) -> None:
     assert all(math.isfinite(value) for value in result["measured"])
 
 
-def test_permuted_rewards_are_those_of_the_update_and_nothing_else_changes() -> None:
+def test_permuted_rewards_keep_episodes_unchanged() -> None:
     model = tiny(0)
     plain, dealt = (
         [e for group in world.rollout(model, 3, 8) for e in group.episodes] for world in (GRADED, Permuted(GRADED))

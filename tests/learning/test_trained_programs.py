@@ -139,7 +139,7 @@ def test_two_trainings_at_once_do_not_mix(tmp_path: Path) -> None:
         ({"system": "Be brief.", "reward": score}, "has no effect with an agent of your own"),
     ],
 )
-def test_what_goes_with_no_program_is_refused_before_anything_is_loaded(
+def test_options_that_need_no_program_are_refused_before_loading(
     tmp_path: Path, more: dict[str, Any], says: str
 ) -> None:
     with pytest.raises((KeepworthError, ValueError), match=says):
@@ -230,7 +230,7 @@ def test_the_calls_of_some_roles_learn(tmp_path: Path, roles: list[str]) -> None
     assert row["trained_rows"] == 2 * 3 * len(roles)
 
 
-def test_a_role_that_nobody_has_is_refused(tmp_path: Path) -> None:
+def test_unknown_role_is_refused(tmp_path: Path) -> None:
     how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 1}
     with pytest.raises(KeepworthError, match="The role 'critic' is trained, and no call"):
         train(rows(), agent=plans, reward=score, roles=["critic"], **how)

@@ -51,7 +51,7 @@ def filled(path: Path, count: int = 400) -> int:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_backup_that_is_killed_is_not_there(steps: int, tmp_path: Path):
+def test_killed_backup_leaves_no_file(steps: int, tmp_path: Path):
     path, copy = tmp_path / "a.mem", tmp_path / "copies" / "b.mem"
     copy.parent.mkdir()
     count = filled(path)
@@ -82,14 +82,14 @@ def test_a_backup_put_beside_the_log_of_a_memory_that_crashed_is_not_mixed_with_
 
 
 @pytest.mark.parametrize("size", [0, 4096])
-def test_a_file_of_nothing_is_no_new_memory(size: int, path: Path):
+def test_empty_file_is_refused(size: int, path: Path):
     path.write_bytes(bytes(size))
     with pytest.raises(errors.NotAMemoryFile, match=r"a\.mem is empty.*restore a backup"):
         Memory(path, encoder=None)
     assert path.read_bytes() == bytes(size)
 
 
-def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
+def test_created_files_are_readable_by_the_owner_only(tmp_path: Path):
     before = os.umask(0o022)
     try:
         with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
@@ -102,7 +102,7 @@ def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
         os.umask(before)
 
 
-def test_many_may_make_one_memory_at_the_same_moment(path: Path):
+def test_concurrent_creation_makes_one_memory(path: Path):
     def work(number: int) -> None:
         with Memory(path, encoder=None) as m:
             m.add(f"line {number}")
@@ -114,7 +114,7 @@ def test_many_may_make_one_memory_at_the_same_moment(path: Path):
     assert [file.name for file in path.parent.iterdir()] == ["a.mem"]
 
 
-def test_a_link_to_a_memory_that_is_not_there_yet_makes_it_where_it_points(tmp_path: Path):
+def test_dangling_link_creates_the_memory_at_its_target(tmp_path: Path):
     (tmp_path / "link.mem").symlink_to(tmp_path / "real.mem")
     with Memory(tmp_path / "link.mem", encoder=None) as m:
         m.add("a cat")
@@ -138,7 +138,7 @@ def pages_of_items(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("beginning", [True, False])
-def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(beginning: bool, tmp_path: Path, capsys):
+def test_damaged_file_is_refused_and_a_backup_restores_it(beginning: bool, tmp_path: Path, capsys):
     path, copy = tmp_path / "a.mem", tmp_path / "b.mem"
     count = filled(path)
     assert main(["memory", "backup", str(copy), "--file", str(path)]) == 0
@@ -157,7 +157,7 @@ def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(beginning: boo
         assert (len(m), check(m.store)) == (count, [])
 
 
-def test_a_file_whose_last_bytes_are_missing_is_damaged(path: Path):
+def test_truncated_file_counts_as_damaged(path: Path):
     with Memory(path, encoder="hashing:32") as m:
         m.add_many([f"fact {number}" for number in range(2000)])
         with m.episode() as episode:
@@ -168,7 +168,7 @@ def test_a_file_whose_last_bytes_are_missing_is_damaged(path: Path):
         m.search("fact")
 
 
-def test_once_damage_was_met_nothing_more_is_written(path: Path):
+def test_memory_refuses_writes_after_finding_damage(path: Path):
     filled(path)
     damage(path, pages_of_items(path)[0])
     m = Memory(path, encoder=None)

@@ -97,7 +97,7 @@ BAD_CALLS = {
 
 
 @pytest.mark.parametrize("name", BAD_CALLS)
-def test_every_mistake_has_an_error_of_its_own_and_changes_nothing(name: str):
+def test_bad_call_raises_a_typed_error_without_effect(name: str):
     m = Memory(":memory:", encoder=WordEncoder(8))
     m.add("a cat")
     m.reward(m.search("a cat").decision, 1.0)
@@ -110,14 +110,14 @@ def test_every_mistake_has_an_error_of_its_own_and_changes_nothing(name: str):
     assert m.search("a cat")
 
 
-def test_one_message_and_no_texts_are_fine():
+def test_add_accepts_one_message_and_empty_lists():
     m = Memory(":memory:", encoder=WordEncoder(8))
     (item,) = m.add({"role": "user", "content": "a cat"})
     assert (item.text, item.provenance.speaker) == ("a cat", "user")
     assert m.add_many([]) == m.add([]) == []
 
 
-def test_forgetting_is_all_or_nothing_and_an_id_may_be_named_twice():
+def test_forget_is_atomic_and_accepts_repeated_ids():
     m = Memory(":memory:", encoder=WordEncoder(8))
     a, b, c = m.add_many(["a cat", "a dog", "a cow"])
     m.delete(c.id)
@@ -170,7 +170,7 @@ def test_vectors_of_the_wrong_shape_or_without_end_are_refused(made):
     assert m.store.head() == 0
 
 
-def test_what_is_purged_leaves_the_vectors_of_an_interrupted_reembedding_too():
+def test_purge_removes_vectors_of_an_interrupted_reembedding():
     m = Memory(":memory:", encoder=WordEncoder(8))
     m.add_many(["a cat", "a dog"])
     job = reembed(m.store, WordEncoder(16, "other words"))
@@ -182,7 +182,7 @@ def test_what_is_purged_leaves_the_vectors_of_an_interrupted_reembedding_too():
     assert (len(sets), left) == (2, [2, 2])
 
 
-def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(path: Path):
+def test_full_disk_raises_a_typed_error_and_loses_no_items(path: Path):
     m = Memory(path, encoder=None)
     m.add("safe")
     with largest_file(300_000), pytest.raises((errors.StorageFailed, errors.StorageFull), match="nothing was written"):
@@ -192,7 +192,7 @@ def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(path: 
     assert check(m.store) == []
 
 
-def test_a_memory_for_which_there_is_no_room_is_not_begun(tmp_path: Path):
+def test_full_disk_leaves_no_new_memory(tmp_path: Path):
     with largest_file(10_000), pytest.raises((errors.StorageFailed, errors.StorageFull), match=r"a\.mem"):
         Memory(tmp_path / "a.mem", encoder=None)
     assert list(tmp_path.iterdir()) == []
@@ -250,7 +250,7 @@ def test_messages_name_the_thing_the_place_and_the_fix(message: str):
         FIXES[message](Memory(":memory:", encoder=None))
 
 
-def test_a_source_that_there_is_not_is_answered_with_those_of_the_scope(m: Memory):
+def test_unknown_source_error_lists_the_sources_of_the_scope(m: Memory):
     m.add("a cat", source="wiki")
     m.add("a dog", source="bo's", user_id="bo")
     assert m.rollback(source="wiki").changed
@@ -264,7 +264,7 @@ def test_a_source_that_there_is_not_is_answered_with_those_of_the_scope(m: Memor
         m.within(user_id="bo").rollback(source="wiki")
 
 
-def test_a_backup_that_finds_no_room_leaves_nothing_behind(tmp_path: Path):
+def test_backup_without_room_leaves_no_file(tmp_path: Path):
     m = Memory(tmp_path / "a.mem", encoder=WordEncoder(400))
     m.add_many([f"{number} " + "x" * 300 for number in range(400)])
     m.store.database.truncate_log()
@@ -328,7 +328,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_searched_and_refuses_write
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="somebody else has to write meanwhile")
-def test_what_others_write_to_such_a_file_is_seen(folder: Path):
+def test_reader_of_an_unwritable_folder_sees_later_writes(folder: Path):
     path = folder / "a.mem"
     with Memory(path, encoder=None) as m:
         m.add("a cat")
@@ -345,7 +345,7 @@ def test_what_others_write_to_such_a_file_is_seen(folder: Path):
         reader.close()
 
 
-def test_the_command_line_refuses_what_is_not_text(path: Path, tmp_path: Path):
+def test_command_line_refuses_non_text_input(path: Path, tmp_path: Path):
     def run(*arguments: object, told: bytes = b""):
         return command(*arguments, "--file", path, "--encoder", "none", input=told)
 
@@ -363,7 +363,7 @@ def test_the_command_line_refuses_what_is_not_text(path: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\udc80", None, ["a"]])
 @pytest.mark.parametrize("encoder", [None, "default"])
-def test_what_is_no_path_is_refused_as_such(path: Any, encoder: str | None):
+def test_non_path_is_refused(path: Any, encoder: str | None):
     with pytest.raises(errors.NotAMemoryFile, match="no path"):
         Memory(path, encoder=encoder)
 
@@ -375,7 +375,7 @@ def test_a_path_too_long_for_the_system_is_a_typed_error():
 
 @pytest.mark.parametrize("kind", ["a pipe", "links to each other", "a name that is too long"])
 @pytest.mark.parametrize("verb", [("search", "cat"), ("add", "a cat")])
-def test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once(path: Path, kind: str, verb: tuple[str, str]):
+def test_command_line_refuses_pipes_loops_and_long_names(path: Path, kind: str, verb: tuple[str, str]):
     if kind == "a pipe":
         os.mkfifo(path)
     elif kind == "links to each other":
@@ -388,7 +388,7 @@ def test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once(path: Pa
 
 
 @pytest.mark.parametrize("value", [10**400, 1e308, -1e308, math.nan])
-def test_rewards_whose_sums_are_no_numbers_are_refused(value):
+def test_rewards_with_overflowing_sums_are_refused(value):
     m = Memory(":memory:", encoder=None, reward_range=(-1e100, 1e100))
     m.add("a cat")
     hits = m.search("cat")
@@ -399,7 +399,7 @@ def test_rewards_whose_sums_are_no_numbers_are_refused(value):
     assert "Infinity" not in "".join(exported(m.store))
 
 
-def test_what_is_replaced_after_the_clock_went_back_is_in_the_past_all_the_same():
+def test_supersede_orders_items_after_the_clock_went_back():
     time = ["2026-06-01T12:00:00"]
     m = Memory(":memory:", encoder=None, clock=lambda: time[0])
     m.add("the code is red")
@@ -439,7 +439,7 @@ def changed(lines: list[str], sort: str, place: int | str, value: object) -> lis
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_import_that_no_memory_exported_is_refused_whole(name: str, m: Memory):
+def test_foreign_import_is_refused_whole(name: str, m: Memory):
     m.add("a cat")
     m.update("m1", "a small cat")
     with m.episode("pets") as episode:
@@ -453,7 +453,7 @@ def test_an_import_that_no_memory_exported_is_refused_whole(name: str, m: Memory
 
 
 @pytest.mark.parametrize("damage", ["metadata = '{'", "kind = 'rumour'", "scope = 99"])
-def test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was_met(path: Path, damage: str):
+def test_invalid_stored_value_counts_as_damage_and_stops_writes(path: Path, damage: str):
     with Memory(path, encoder=None) as m:
         m.add_many(["a cat", "a dog"])
     behind_its_back(path, f"UPDATE items SET {damage} WHERE n = 1")
@@ -518,7 +518,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 @example([], None)  # no text, and not hashable
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(a=ODD, b=ODD)
-def test_odd_arguments_are_carried_out_or_refused(verb: str, a: object, b: object):
+def test_odd_arguments_work_or_raise_typed_errors(verb: str, a: object, b: object):
     with Memory(encoder=WordEncoder(8)) as m:
         m.add_many(["a cat", "a dog"], user_id="ana")
         before = m.store.head()
@@ -532,7 +532,7 @@ def test_odd_arguments_are_carried_out_or_refused(verb: str, a: object, b: objec
 # Addresses of memories on a server; no server is needed.
 
 
-def test_what_an_address_says() -> None:
+def test_postgres_address_is_split_into_its_parts() -> None:
     options = "schema=team_a&sslmode=require&password=x"
     path, conninfo, schema, *_ = address(f"postgres://ann:se%20cret@db.example:5433/agents?{options}")
     assert schema == "team_a"
@@ -557,7 +557,7 @@ def test_what_an_address_says() -> None:
         "postgresql://ann:secret@host/\ud800",
     ],
 )
-def test_addresses_that_cannot_be_are_refused_without_their_password(url: str) -> None:
+def test_invalid_address_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(NotAMemoryFile) as caught:
         address(url)
     assert "secret" not in str(caught.value)

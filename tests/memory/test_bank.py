@@ -95,7 +95,7 @@ def test_search_agrees_with_brute_force_on_any_stack_of_forks(stages, query):
             assert math.isclose(sum(hit.why.terms.values()), hit.lexical, rel_tol=1e-9)
 
 
-def test_fuse_by_hand():
+def test_fuse_matches_scores_by_hand():
     lexical = [("a", 3.0), ("b", 1.0)]
     dense = [("b", 0.9), ("c", 0.5)]
     scale = ScoreScale(items=9, most=6.0, pool=2, words=2)
@@ -146,7 +146,7 @@ def test_best_of_many_is_a_stable_sort(n, count, levels):
     assert best(few, count).tolist() == np.argsort(-few, kind="stable")[:count].tolist()
 
 
-def test_a_bank_shows_only_what_is_in_force_at_the_time():
+def test_bank_shows_only_items_valid_at_its_time():
     """What lies in the store, what changed there since the bank was taken, and what was written on the bank."""
     time = ["2026-01-01T00:00:00"]
     with Memory(":memory:", encoder=WordEncoder(), clock=lambda: time[0]) as memory:
@@ -170,7 +170,7 @@ def test_a_bank_shows_only_what_is_in_force_at_the_time():
         assert now == {"red in the store", "red until it was prolonged"}
 
 
-def test_key_is_what_is_searched_and_text_what_is_given():
+def test_search_matches_the_key_and_returns_the_text():
     b = Bank.empty(WordEncoder())
     b.add("turn left at the church", kind="case", key="way home from work")
     hit = b.search("home from work", 1)[0]
@@ -204,7 +204,7 @@ def texts(b: Bank) -> list[str]:
     return [item.text for item in b.items()]
 
 
-def test_add_then_duplicate(b: Bank):
+def test_add_of_a_duplicate_returns_the_first_item(b: Bank):
     first = b.apply(Operation(K.ADD, text="Ana lives in Rome"))
     again = b.apply(Operation(K.ADD, text="  Ana lives\n in Rome "))
     assert (first.applied, first.changed) == (True, ("m1",))
@@ -232,7 +232,7 @@ def test_supersede_by_a_text_already_there_links_to_it(b: Bank):
     assert len(b) == 1
 
 
-def test_delete_merge_link(b: Bank):
+def test_delete_merge_and_link_have_their_outcomes(b: Bank):
     for text in ("a cat", "one cat", "a dog"):
         b.add(text)
     assert b.apply(Operation(K.LINK, ("m1", "m3"), "chases")).applied
@@ -272,7 +272,7 @@ def test_delete_merge_link(b: Bank):
         (None, "not an operation"),
     ],
 )
-def test_refused_operations_change_nothing_and_say_why(operation, reason, b: Bank):
+def test_refused_operation_has_a_reason_and_no_effect(operation, reason, b: Bank):
     b.add("here")
     before = b.content_hash()
     out = b.apply(operation)
@@ -314,7 +314,7 @@ def test_any_sequence_of_operations_has_outcomes_and_keeps_the_invariants(sequen
     assert len(folded) == len(set(folded))
 
 
-def test_supersede_keeps_the_kind_of_what_it_replaces(b: Bank):
+def test_supersede_keeps_the_kind_of_the_old_item(b: Bank):
     b.add("look before you leap", kind=ItemKind.LESSON)
     out = b.apply(Operation(K.SUPERSEDE, ("m1",), "look twice before you leap"))
     assert b.get(out.item).kind is ItemKind.LESSON

@@ -135,7 +135,7 @@ def test_ten_thousand_forks_are_small_and_made_at_once():
 
 
 @pytest.mark.parametrize("nobody", [None, 0, False, [], (), b"", 0.0], ids=repr)
-def test_what_is_no_name_is_refused_rather_than_taken_for_everybody(nobody: object, m: Memory):
+def test_empty_scope_name_is_refused_and_not_taken_for_all(nobody: object, m: Memory):
     m.add("a secret of Ana", user_id="ana")
     for verb in (m.get_all, m.episode, m.bank):
         for part in ("user_id", "agent_id", "session_id"):
@@ -147,7 +147,7 @@ def test_what_is_no_name_is_refused_rather_than_taken_for_everybody(nobody: obje
     assert len(m) == 1
 
 
-def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
+def test_scope_caches_are_bounded(monkeypatch):
     monkeypatch.setattr(store_module, "SCOPES", 8)
     with Memory(":memory:", encoder=WordEncoder()) as m:
         for n in range(40):

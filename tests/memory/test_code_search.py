@@ -79,7 +79,7 @@ def gains(memory: Memory, answers: list[tuple[str, str]]) -> dict[str, float]:
 
 
 @pytest.mark.model
-def test_functions_are_found_by_words_and_meaning_no_less_than_by_either():
+def test_hybrid_search_of_code_is_no_worse_than_either_part():
     memory = Memory(":memory:", policy=None)
     memory.add_many([*FUNCTIONS.values(), *OTHERS])
     sums = gains(memory, [(form.format(sentence), code) for form in FORMS for sentence, code in FUNCTIONS.items()])

@@ -18,7 +18,7 @@ server = served(encoder="hashing")
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl", "rememberer", None])
-def test_what_is_core_comes_first_in_the_text_of_every_search_of_its_scope(policy: str | None) -> None:
+def test_core_items_come_first_in_every_text_of_their_scope(policy: str | None) -> None:
     memory = Memory(encoder="hashing", policy=policy)
     memory.add("The port is 8443.", user_id="ana")
     core = memory.add(CORE, kind="core", user_id="ana")
@@ -42,7 +42,7 @@ def test_what_is_core_comes_first_in_the_text_of_every_search_of_its_scope(polic
         assert CORE not in hits.text
 
 
-def test_what_is_core_follows_each_change_of_the_memory(tmp_path: Path) -> None:
+def test_core_items_follow_changes_of_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with Memory(path, encoder=None) as memory, Memory(path, encoder=None) as other:
         assert memory.search("x").core == ()
@@ -73,7 +73,7 @@ def test_long_core_items_share_the_budget() -> None:
     assert {*hits.block.cut, *hits.block.missing} == {item.id for item in hits.core}
 
 
-def test_a_served_memory_and_the_command_line_show_what_is_core(server: MemoryServer, tmp_path: Path) -> None:
+def test_server_and_command_line_show_core_items(server: MemoryServer, tmp_path: Path) -> None:
     token = server.tokens.add(new_access(tenant="core", roles=ROLES))
     with Client(server.url, token) as client:
         client.add("The port is 8443.")

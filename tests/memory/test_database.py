@@ -66,7 +66,7 @@ def test_writers_that_wait_together_share_one_commit(path):
         base.write(insert(9))
 
 
-def test_what_a_thread_writes_together_is_one_transaction_while_others_wait(path):
+def test_together_joins_the_writes_of_a_thread_in_one_transaction(path):
     base, begun = Database(path), []
     begin = base._begun
     base._begun = lambda: (begun.append(1), begin())[1]
@@ -108,7 +108,7 @@ def test_what_a_thread_writes_together_is_one_transaction_while_others_wait(path
     base.close()
 
 
-def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(path, monkeypatch):
+def test_interrupted_waiting_write_is_dropped_and_others_proceed(path, monkeypatch):
     base = Database(path)
     inside, go = threading.Event(), threading.Event()
 
@@ -131,7 +131,7 @@ def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_r
     base.close()
 
 
-def test_a_lock_of_another_is_waited_for_and_then_given_up(tmp_path):
+def test_write_waits_for_a_lock_and_then_raises_busy(tmp_path):
     path = tmp_path / "a.mem"
     Memory(path, encoder=None).close()
     other = apsw.Connection(str(path))
@@ -176,7 +176,7 @@ def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(path):
         assert check(m.store) == []
 
 
-def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(path: Path):
+def test_closed_memory_is_a_single_file(path: Path):
     for _ in range(2):
         Memory(path, encoder=None).close()
         assert [file.name for file in path.parent.iterdir()] == ["a.mem"]
@@ -191,7 +191,7 @@ def naming(name: str):
     return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '')", (f"test {name}",))
 
 
-def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to(m: Memory):
+def test_reader_in_memory_may_write_while_writers_wait(m: Memory):
     base, inside = m.store.database, threading.Event()
     with ThreadPoolExecutor(4) as pool:
         for n in range(4):
@@ -241,7 +241,7 @@ print(told)
 """
 
 
-def test_without_a_file_descriptor_errors_say_so_and_all_works_afterwards(tmp_path: Path) -> None:
+def test_missing_file_descriptors_raise_typed_errors_and_recover(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path / "a.mem")], capture_output=True, text=True, check=False
     )

@@ -53,7 +53,7 @@ def best(m: Memory, query: str) -> tuple[str, float]:
 # Another state of the memory.
 
 
-def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(path: Path):
+def test_open_handle_follows_reembedding(path: Path):
     with memory(path) as reader:
         reader.add("a dog")
         with memory(path, encoder=None) as writer:
@@ -103,7 +103,7 @@ DAMAGES: dict[str, Callable[[Path], None] | str] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_block_is_not_believed_and_written_again(damage: str, in_blocks: Path):
+def test_damaged_block_is_ignored_and_rewritten(damage: str, in_blocks: Path):
     sound, how = behind_its_back(in_blocks, "SELECT * FROM blocks"), DAMAGES[damage]
     if isinstance(how, str):
         behind_its_back(in_blocks, f"UPDATE blocks SET {how}")
@@ -130,7 +130,7 @@ MENDED: dict[str, Callable[[Memory], object]] = {
 
 
 @pytest.mark.parametrize("damage", MENDED)
-def test_a_damaged_index_of_words_is_made_anew(damage: str, in_blocks: Path):
+def test_damaged_word_index_is_rebuilt(damage: str, in_blocks: Path):
     behind_its_back(in_blocks, damage)
     with memory(in_blocks, read_only=True) as m, pytest.raises(NotAMemoryFile, match=r"full-text index .* compact"):
         m.search("filler 11", mode="lexical")
@@ -146,7 +146,7 @@ def test_a_damaged_vector_is_left_out(in_blocks: Path):
         assert not {f"m{n}" for n in range(1091, 1101)}.intersection(hit.id for hit in m.search("filler", mode="dense"))
 
 
-def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
+def test_outdated_block_entries_are_read_from_rows(in_blocks: Path):
     with memory(in_blocks) as m:
         m.update("m8", "an altogether different thing")
         m.forget("m9")
@@ -173,7 +173,7 @@ ASKED = [{}, {"user_id": "ana"}, {"where": {"topic": 1}}, {"user_id": "ben", "wh
 
 
 @pytest.mark.parametrize("options", ASKED)
-def test_the_first_search_of_a_process_finds_what_later_ones_find(options: dict[str, Any], path: Path, monkeypatch):
+def test_first_search_of_a_process_equals_later_ones(options: dict[str, Any], path: Path, monkeypatch):
     monkeypatch.setattr("keepworth.memory.store.derived.FEW", 0)  # so that it scores blocks as it reads them
     with memory(path) as m:
         for user in ("ana", "ben"):
@@ -195,7 +195,7 @@ GONE: dict[str, Callable[[Memory], object]] = {
 
 
 @pytest.mark.parametrize("how", GONE)
-def test_a_block_whose_items_are_all_gone_is_read_as_empty(how: str, path: Path):
+def test_block_of_deleted_items_is_read_as_empty(how: str, path: Path):
     with memory(path) as m:
         m.add_many([f"filler {n}" for n in range(1024)], user_id="bo", source="import")
         m.add("green tea", user_id="ana")
@@ -309,7 +309,7 @@ def chains(path: Path) -> list[bytes | None]:
     return [link for (link,) in behind_its_back(path, "SELECT chain FROM events ORDER BY seq")]
 
 
-def test_the_chain_survives_what_is_erased_and_proves_no_guess_of_it(path: Path):
+def test_journal_chain_survives_erasure_without_confirming_guesses(path: Path):
     with memory(path) as m:
         m.add_many(["one", "the code is 1234", "three"])
     before = chains(path)

@@ -50,7 +50,7 @@ def test_plain_texts_are_parts_of_a_message(infer: bool) -> None:
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, copy.deepcopy])
-def test_an_open_memory_says_why_it_cannot_be_pickled_and_what_to_do(make: Any, tmp_path: Path) -> None:
+def test_pickling_an_open_memory_raises_an_error_with_a_fix(make: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with Memory(path, encoder=None) as memory:
         for each in (memory, memory.within(user_id="ana"), memory.episode("x"), mem0.Memory(memory)):
@@ -64,7 +64,7 @@ def test_an_open_memory_says_why_it_cannot_be_pickled_and_what_to_do(make: Any, 
         make(Memory())
 
 
-def test_a_filter_that_asks_for_nothing_of_a_name_is_a_mistake() -> None:
+def test_empty_condition_in_a_filter_is_refused() -> None:
     memory = Memory(encoder=None)
     memory.add("x", metadata={"n": {}})
     for where in ({"n": {}}, {"$or": [{"n": {}}]}, {"$not": {"n": {}}}):
@@ -77,7 +77,7 @@ def test_a_filter_that_asks_for_nothing_of_a_name_is_a_mistake() -> None:
     assert len(memory.get_all(where={"n": {"$eq": {}}})) == 1
 
 
-def test_a_date_is_a_time() -> None:
+def test_dates_are_accepted_as_times() -> None:
     memory = Memory(encoder=None)
     item = memory.add("x", event_time=date(2026, 1, 31), valid_to=date(2100, 1, 1))
     assert (item.event_time, item.valid_to) == ("2026-01-31T00:00:00", "2100-01-01T00:00:00")
@@ -85,7 +85,7 @@ def test_a_date_is_a_time() -> None:
     assert not memory.search("x", since=date(2026, 2, 1))
 
 
-def test_lines_hold_notes_that_were_kept_twice(tmp_path: Path) -> None:
+def test_prompt_lines_hold_duplicate_notes_once(tmp_path: Path) -> None:
     with Memory(tmp_path / "a.mem", encoder=None) as memory:
         for _ in range(3):
             memory.add("It rained.", repeat=True, user_id="ana")
@@ -102,14 +102,14 @@ def test_lines_hold_notes_that_were_kept_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["Straße 5", "Die Strasse nach Rom", "In der Hauptstadt ist die Straße schön und breit."]
 )
-def test_both_spellings_of_a_word_find_it(query: str, text: str) -> None:
+def test_composed_and_decomposed_spellings_match(query: str, text: str) -> None:
     memory = Memory(encoder=None)
     memory.add("My class has a password")
     item = memory.add(text)
     assert [hit.id for hit in memory.search(query)] == [item.id]
 
 
-def test_rewards_that_change_the_order_are_marked_on_what_rose_and_on_what_fell() -> None:
+def test_hits_mark_whether_rewards_moved_them_up_or_down() -> None:
     memory = Memory(encoder="hashing", seed=1)
     wrong, right = memory.add("Coffee machine: press the red button"), memory.add("Coffee: press the green button")
     query = "how do I start the coffee machine?"

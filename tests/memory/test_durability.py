@@ -27,7 +27,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(path: Path):
+def test_episode_decision_survives_an_immediate_kill(path: Path):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True)
     episode, inside, outside = done.stdout.split()
     with Memory(path, encoder=None) as m:
@@ -54,7 +54,7 @@ def test_the_write_ahead_log_is_moved_into_the_file_beside_the_writes(path: Path
         assert len(m.get_all(limit=300)) == 201
 
 
-def test_a_file_that_takes_the_place_of_an_open_one_does_not_get_its_log(tmp_path: Path):
+def test_replaced_file_does_not_receive_the_old_log(tmp_path: Path):
     path, other = tmp_path / "a.mem", tmp_path / "b.mem"
     with Memory(other, encoder=None) as m:
         m.add("another file")
@@ -67,7 +67,7 @@ def test_a_file_that_takes_the_place_of_an_open_one_does_not_get_its_log(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "moved"])
-def test_nothing_is_written_to_a_file_that_is_gone(how: str, tmp_path: Path):
+def test_write_to_a_removed_file_is_refused(how: str, tmp_path: Path):
     path = tmp_path / "folder" / "a.mem"
     path.parent.mkdir()
     with Memory(path, encoder=None) as m:
@@ -84,7 +84,7 @@ def test_nothing_is_written_to_a_file_that_is_gone(how: str, tmp_path: Path):
         assert finds(m, "a cat a dog") == ["a cat"]
 
 
-def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that_is_off(path: Path):
+def test_plain_searches_are_logged_in_batches_unless_switched_off(path: Path):
     with Memory(path, encoder=None) as m:
         m.add("a cat")
         decisions = [m.search("cat").decision for _ in range(5)]
@@ -97,7 +97,7 @@ def test_searches_outside_episodes_are_logged_together_and_not_at_all_where_that
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
-def test_how_durable_a_commit_is_can_be_chosen(path: Path, durability: str, synchronous: int):
+def test_durability_option_sets_the_sync_mode(path: Path, durability: str, synchronous: int):
     """1 syncs when the write-ahead log is moved into the file, 2 at every commit."""
     with Memory(path, encoder=None, durability=durability) as m:
         settings = m.store.database.exclusive(lambda c: (c.pragma("synchronous"), c.pragma("journal_mode")))
@@ -124,13 +124,13 @@ for n in range(int(sys.argv[3])):
 
 
 @pytest.mark.parametrize("rounds", [6, pytest.param(30, marks=pytest.mark.slow)])
-def test_kill_9(tmp_path: Path, rounds: int):
+def test_killed_writer_loses_no_acknowledged_write(tmp_path: Path, rounds: int):
     result = crash_rounds(tmp_path / "a.mem", rounds, seconds=0.1)
     assert result["lost"] == 0
     assert result["acknowledged"] >= rounds
 
 
-def test_four_writers_and_four_readers(path: Path):
+def test_four_writers_and_four_readers_agree(path: Path):
     Memory(path, encoder=None).close()
     commands = [
         [sys.executable, "-c", script, str(path), str(n), "40"] for n in range(4) for script in (WRITER, READER)

@@ -44,14 +44,14 @@ class SlowEncoder(WordEncoder):
         return super().encode(texts)
 
 
-def test_what_is_handed_out_is_not_what_is_remembered():
+def test_embedder_returns_copies_of_cached_vectors():
     embedder = Embedder(WordEncoder())
     for _ in range(2):
         embedder(["a red cat"])[:] = 0.0
     assert np.linalg.norm(embedder(["a red cat"])) == pytest.approx(1.0)
 
 
-def test_the_cache_has_a_size_and_may_be_off():
+def test_embedder_cache_is_bounded_and_optional():
     small = Embedder(WordEncoder(), cached=2)
     for text in ("a", "b", "c", "c", "b"):
         small([text])
@@ -150,7 +150,7 @@ def memory(path: Path | str = ":memory:") -> Memory:
 
 @settings(max_examples=200)
 @given(st.text(st.sampled_from("ab .!?\n猫犬。é"), max_size=3000))
-def test_the_parts_of_a_text_are_the_text_and_none_is_too_long(text: str):
+def test_spans_cover_the_text_and_respect_the_length_limit(text: str):
     found = spans(text)
     size = len(text) + (WIDE - 1) * sum(letter in "猫犬" for letter in text)
     assert bool(found) == (size > LONG)
@@ -163,7 +163,7 @@ def test_the_parts_of_a_text_are_the_text_and_none_is_too_long(text: str):
             assert 0 < len(inside) + (WIDE - 1) * sum(letter in "猫犬" for letter in inside) <= CHUNK + WIDE
 
 
-def test_a_text_is_cut_where_sentences_end_and_a_long_sentence_between_words():
+def test_text_is_cut_at_sentence_ends_or_between_words():
     sentence = "The cat sat on the mat and looked at the moon. "
     ends = {text[-2:] for text in parts(sentence * 40)[1:-1]}
     assert ends == {". "}
@@ -179,7 +179,7 @@ def test_a_line_after_enough_others_is_a_part_of_its_own():
     assert found[-1] == lines[-1]
 
 
-def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
+def test_end_of_a_long_note_is_found_with_its_passage():
     m = memory()
     for n in range(30):
         m.add(f"A short note number {n} about nothing of interest.")
@@ -213,7 +213,7 @@ def test_update_rollback_and_purge_take_the_parts_along(path: Path):
     assert check(m.store) == []
 
 
-def test_a_bank_and_its_forks_find_the_parts_of_what_they_write_and_of_what_is_under_them():
+def test_banks_and_forks_search_parts_of_their_own_and_base_items():
     m = memory()
     m.add("Something else.")
     under = m.add(NOTE)
@@ -234,7 +234,7 @@ DROP = st.tuples(st.just("drop"), st.integers(1, 6), st.just(0))
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PUT | DROP, max_size=12), st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, seed, count):
+def test_item_scores_by_its_best_part_after_any_history(steps, seed, count):
     generator = np.random.default_rng(seed)
     index, known = DenseIndex(8), {}
     for what, number, several in steps:
@@ -294,24 +294,24 @@ QUESTIONS = [
 ]
 
 
-def test_the_usual_background_is_that_of_the_default_encoder():
+def test_usual_background_is_measured_on_the_default_encoder():
     assert measured(Embedder(encoder("minilm"))).unrelated == pytest.approx(USUAL.unrelated, abs=1e-4)
     assert Embedder(encoder("minilm")).background is USUAL
     assert USUAL.usual([("a", 0.3)]) == {"a": 0.3}
     assert part_length(USUAL) == PART
 
 
-def test_an_encoder_that_only_looks_vectors_up_is_left_as_it_is():
+def test_lookup_encoder_keeps_the_usual_background():
     known = dict(zip(TEXTS, Embedder(HashedWords())(TEXTS), strict=True))
     assert measured(lambda texts: np.stack([known[text] for text in texts])) == USUAL
 
 
-def test_an_encoder_that_tells_nothing_apart_is_left_as_it_is():
+def test_constant_encoder_keeps_the_usual_background():
     assert measured(lambda texts: np.ones((len(texts), 1), np.float32)) == USUAL
 
 
 @pytest.mark.parametrize("near", [0.5, 0.7, 0.9])
-def test_an_encoder_that_finds_everything_alike_finds_the_same_with_the_same_scores(near: float):
+def test_narrow_encoder_gives_the_same_hits_and_scores(near: float):
     """As many encoders do, for which unrelated texts have a cosine of 0.7 and more."""
     found = []
     for made in (HashedWords(), Narrow(HashedWords(), near)):
@@ -322,7 +322,7 @@ def test_an_encoder_that_finds_everything_alike_finds_the_same_with_the_same_sco
         assert narrow == pytest.approx(usual, abs=2e-4)
 
 
-def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
+def test_background_is_measured_once_for_hybrid_searches():
     made = Narrow(HashedWords(), 0.7)
     memory = Memory(encoder=made, policy=None)
     memory.add_many(TEXTS)
@@ -336,7 +336,7 @@ def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
     assert [made.encoded.count(sentence) for sentence in SENTENCES] == [1] * len(SENTENCES)
 
 
-def test_parts_count_as_they_do_by_the_default_encoder(path: Path):
+def test_part_lengths_are_scaled_for_narrow_encoders(path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)
     assert narrow.usual([("a", part_length(narrow) * narrow.native(0.5))])["a"] == pytest.approx(PART * 0.5)
@@ -361,7 +361,7 @@ def test_parts_count_as_they_do_by_the_default_encoder(path: Path):
     share=st.integers(1, 4 * CACHED),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_they_are_those_of_a_matrix_product(rows, queries, dimension, share, seed):
+def test_cosines_equal_a_matrix_product(rows, queries, dimension, share, seed):
     draw = np.random.default_rng(seed)
     # Sixteenths: every sum of products is exact, so there is one right answer whatever the order of adding.
     matrix = draw.integers(-16, 17, (rows, dimension)).astype(np.float32) / 16
@@ -382,7 +382,7 @@ def test_they_are_those_of_a_matrix_product(rows, queries, dimension, share, see
     kept=st.floats(0.0, 1.0),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_the_same_items_are_found_ties_in_order_of_arrival(count, queries, kept, seed):
+def test_dense_index_matches_a_plain_sort_with_stable_ties(count, queries, kept, seed):
     """Beside the plain way: all scores by one product, sorted, and of equal ones the first first."""
     draw = np.random.default_rng(seed)
     different = draw.integers(-4, 5, (60, 8)).astype(np.float32) / 4
@@ -410,7 +410,7 @@ def test_the_same_items_are_found_ties_in_order_of_arrival(count, queries, kept,
 
 @pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_equal_rows_have_equal_scores_wherever_they_stand(queries, readers, monkeypatch):
+def test_equal_rows_score_equally_in_any_block(queries, readers, monkeypatch):
     monkeypatch.setattr(index, "CACHED", 7)
     monkeypatch.setattr(index, "SHARE", 20)
     monkeypatch.setattr(index, "READERS", readers)

@@ -39,7 +39,7 @@ def test_an_episode_that_does_not_exist_is_refused(verb: int, id: str, m: Memory
     assert statistics(m.store).decisions == 0
 
 
-def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process(path: Path):
+def test_ended_episode_accepts_late_writes_from_another_process(path: Path):
     with Memory(path, encoder=None) as m, m.episode() as ep:
         ep.remember("a cat")
     with Memory(path, encoder=None) as m:
@@ -50,7 +50,7 @@ def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process
         assert len(m) == 0
 
 
-def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(m: Memory, monkeypatch) -> None:
+def test_reward_finds_a_search_while_it_is_being_logged(m: Memory, monkeypatch) -> None:
     """The thread that logs searches had taken it off the list and not committed it yet."""
     m.add("a cat")
     log, begun, go_on = m._decisions, threading.Event(), threading.Event()
@@ -71,7 +71,7 @@ def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(m: Memory, 
     beside.join()
 
 
-def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward(m: Memory) -> None:
+def test_unstorable_choice_does_not_block_other_rewards(m: Memory) -> None:
     m.add("a cat")
     sound = [m.search("cat").decision for _ in range(3)]
     decision = Decision("d0", DecisionKind.SEARCH, "cat", (), (), 1.0, "none", step=10**30)

@@ -146,7 +146,7 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, path: Pat
         assert check(m.store) == []
 
 
-def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(path: Path):
+def test_person_with_a_successor_item_is_erased(path: Path):
     with memory(path) as m:
         tofu = m.add("ana likes tofu", user_id="ana")
         rice = m.add("ana likes rice", user_id="ana")
@@ -156,7 +156,7 @@ def test_a_person_is_erased_after_an_item_that_took_the_place_of_another(path: P
         assert check(m.store) == []
 
 
-def test_what_an_undo_made_of_an_item_keeps_its_words_when_that_item_is_erased(path: Path):
+def test_item_revived_by_an_undo_keeps_its_words_when_its_origin_is_erased(path: Path):
     with memory(path) as m:
         start = m.snapshot()
         tofu = m.add("ana likes tofu")
@@ -168,7 +168,7 @@ def test_what_an_undo_made_of_an_item_keeps_its_words_when_that_item_is_erased(p
         assert check(m.store) == []
 
 
-def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_damage(path: Path):
+def test_other_handles_forget_an_erased_person_without_reporting_damage(path: Path):
     with Memory(path, encoder=None) as one, Memory(path, encoder=None) as other:
         ana = other.within(user_id="ana")
         with ana.episode("what to eat") as episode:
@@ -181,7 +181,7 @@ def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_
         assert check(other.store) == []
 
 
-def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(path: Path, tmp_path: Path, monkeypatch):
+def test_pending_search_logs_of_other_handles_omit_erased_persons(path: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
     with memory(path) as m, memory(path) as other:
         m.add("zxplain likes tofu", user_id="zxuser")
@@ -206,7 +206,7 @@ BOUNDS = [{"session_id": "s1"}, {"agent_id": "helper"}, {"user_id": "ana", "sess
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_a_session_or_an_agent_is_erased_and_the_rest_of_the_person_stays(bound: dict[str, str], path: Path):
+def test_erasing_a_session_or_agent_keeps_the_rest_of_the_person(bound: dict[str, str], path: Path):
     with memory(path, tenant="acme") as m:
         m.add("zxone", user_id="ana", agent_id="helper", session_id="s1")
         m.add("kept", user_id="ana", agent_id="other", session_id="s2")
@@ -256,7 +256,7 @@ def test_an_item_that_was_rolled_back_can_be_erased(tmp_path: Path):
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["came back", "stays undone"])
-def test_what_an_undo_took_away_goes_with_an_item_that_says_the_same(back: bool, tmp_path: Path):
+def test_rolled_back_duplicate_is_erased_with_its_item(back: bool, tmp_path: Path):
     with memory(tmp_path / "a.mem") as m:
         m.add("zxbeta credit card", user_id="ana")
         with m.episode() as episode:
@@ -275,7 +275,7 @@ def test_what_an_undo_took_away_goes_with_an_item_that_says_the_same(back: bool,
     assert left(tmp_path, "zxalpha") == []
 
 
-def test_what_says_the_same_as_an_erased_item_stays_in_the_journal():
+def test_equal_text_of_another_scope_survives_an_erasure():
     m = memory(":memory:")
     hers, ours = m.add("drinks tea", user_id="ana"), m.add("drinks tea")
     assert m.apply(Operation(OperationKind.MERGE, (hers.id, ours.id), "drinks tea")).item == ours.id
@@ -305,9 +305,7 @@ HERS = (
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 24))])
 @pytest.mark.parametrize("by_item", [False, True], ids=["the person", "each item"])
-def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_and_replayed(
-    by_item, seed, path, tmp_path
-):
+def test_erasure_after_any_history_leaves_no_trace_and_a_sound_journal(by_item, seed, path, tmp_path):
     draw = random.Random(seed)
     everybody, hers, his = memory(path), memory(path, user_id="zxana"), memory(path, user_id="bob")
     episodes: list[tuple[Memory, str]] = []
@@ -412,7 +410,7 @@ m.erase(user_id="zxuser")
 
 
 @pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the log"])
-def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage, path, tmp_path):
+def test_killed_erasure_is_undone_or_finished_on_reopening(stage, path, tmp_path):
     lived_in(path)
     done = subprocess.run([sys.executable, "-c", ERASING, stage, str(path)], check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL
@@ -426,7 +424,7 @@ def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_open
         assert rows(m, "SELECT count(*) FROM facts_of_file WHERE name = 'erasing'") == [(0,)]
 
 
-def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(path: Path, tmp_path: Path):
+def test_erasure_blocked_by_a_reader_finishes_on_reopening(path: Path, tmp_path: Path):
     lived_in(path)
     script = (
         "import sys\nfrom pathlib import Path\nfrom tests.memory.test_erase import memory\n"
@@ -448,7 +446,7 @@ def test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes(p
     assert left(tmp_path, *(set(NEEDLES) - OUTSIDE)) == []
 
 
-def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(path: Path) -> None:
+def test_erase_reports_unknown_persons_and_unifies_spellings(path: Path) -> None:
     with Memory(path, encoder="hashing") as memory:
         before = memory.snapshot()
         memory.add("I like tea.", user_id="Zo\u00eb")
@@ -472,7 +470,7 @@ def test_an_undo_is_undone_in_the_same_file(tmp_path: Path) -> None:
     assert f"rollback r2 --file '{path}'" in done.output.replace("\n", "")
 
 
-def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(path: Path, capsys) -> None:
+def test_forget_older_than_erases_old_items_of_one_person(path: Path, capsys) -> None:
     for year, name in (("2020", "old"), ("2100", "new")):
         with Memory(path, encoder=None, policy=None, clock=lambda year=year: f"{year}-01-01T00:00:00") as memory:
             item = memory.add(f"{name} word of ana", user_id="ana")

@@ -60,7 +60,7 @@ def _refused(m: Memory, path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoder", [None, WordEncoder()], ids=["words", "vectors"])
-def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(encoder: WordEncoder | None, path: Path):
+def test_forked_child_is_refused_and_the_parent_loses_no_writes(encoder: WordEncoder | None, path: Path):
     with Memory(path, encoder=encoder) as m:
         m.add("a cat")
         m.search("asked before")  # waits to be written when the process forks
@@ -92,7 +92,7 @@ def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(enco
         assert check(m.store) == []
 
 
-def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(path: Path):
+def test_fork_with_busy_threads_blocks_neither_process(path: Path):
     with Memory(path, encoder=WordEncoder()) as m:
         stop = threading.Event()
 
@@ -113,7 +113,7 @@ def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(pa
         assert check(m.store) == []
 
 
-def test_a_child_opens_what_the_parent_has_closed(path: Path):
+def test_forked_child_opens_a_memory_closed_by_the_parent(path: Path):
     with Memory(path, encoder=None) as m:
         m.add("by the parent")
 
@@ -130,7 +130,7 @@ def test_a_child_opens_what_the_parent_has_closed(path: Path):
 
 
 @pytest.mark.skipif(on_postgres.wanted(), reason="locks are the file's")
-def test_what_the_parent_reads_alone_is_not_opened_in_the_child(path: Path):
+def test_forked_child_cannot_use_a_read_only_handle(path: Path):
     Memory(path, encoder=None).close()
     with Memory(path, encoder=None, read_only=True) as m:
         assert forked(lambda: _refused(m, path)) == 0

@@ -74,7 +74,7 @@ def current(m: Memory) -> list[Item]:
 
 @settings(max_examples=25, deadline=None)
 @given(m=filled())
-def test_what_is_true_now_comes_back_from_lines_of_json(m: Memory) -> None:
+def test_json_lines_round_trip_the_current_items(m: Memory) -> None:
     twin = memory()
     items, bad = take(twin, FORMATS["jsonl"](write_lines(current(m))))
     assert bad == []
@@ -85,7 +85,7 @@ def test_what_is_true_now_comes_back_from_lines_of_json(m: Memory) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(m=filled())
-def test_what_is_true_now_comes_back_from_a_pam_document(m: Memory) -> None:
+def test_pam_document_round_trips_the_current_items(m: Memory) -> None:
     document = write_pam(current(m), owner="ana", now="2026-01-01T00:00:00")
     twin = memory()
     items, bad = take(twin, FORMATS["pam"](document))
@@ -103,7 +103,7 @@ def write(files: dict[str, str], folder: Path) -> Path:
 
 @settings(max_examples=25, deadline=None)
 @given(m=filled())
-def test_a_folder_as_it_was_written_changes_nothing_and_fills_another_memory(m: Memory) -> None:
+def test_unedited_folder_import_is_a_no_op_and_fills_an_empty_memory(m: Memory) -> None:
     with TemporaryDirectory() as name:
         folder = write(write_folder(current(m)), Path(name) / "notes")
         assert recognise(folder) == "folder"
@@ -129,7 +129,7 @@ def edit(folder: Path, old: str, new: str) -> None:
     file.write_text(file.read_text("utf-8").replace(old, new), "utf-8")
 
 
-def test_a_folder_reads_back_as_it_was_edited(tmp_path: Path) -> None:
+def test_edited_folder_is_imported_with_its_changes(tmp_path: Path) -> None:
     m = memory()
     tea, milk = m.add("Ana likes tea", user_id="ana"), m.add("Bob likes milk", metadata={"topic": "Food & drink"})
     lesson, gone = m.add("Ask first.\n  Then act.", kind="lesson", event_time="2024-05-06"), m.add("the bus is late")
@@ -186,7 +186,7 @@ def test_a_folder_reads_back_as_it_was_edited(tmp_path: Path) -> None:
         ("<!-- keepworth {} -->", "<!-- keepworth {]} -->", r"facts\.md, line 3: its comment holds no JSON"),
     ],
 )
-def test_what_is_wrong_in_a_folder_is_named_with_file_and_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_folder_mistakes_are_named_with_file_and_line(tmp_path: Path, old: str, new: str, says: str) -> None:
     m = memory()
     m.add("Bob")
     folder = folder_of(m, tmp_path / "notes")
@@ -201,7 +201,7 @@ def test_what_is_wrong_in_a_folder_is_named_with_file_and_line(tmp_path: Path, o
     assert m.store.head() == head
 
 
-def test_a_line_that_was_changed_here_and_there_is_a_conflict_and_what_was_erased_stays_so(tmp_path: Path) -> None:
+def test_folder_import_reports_conflicts_and_refuses_erased_items(tmp_path: Path) -> None:
     m = memory()
     m.add_many(["Bob", "Ana", "Cleo", "Dan"])
     folder = folder_of(m, tmp_path / "notes")
@@ -247,7 +247,7 @@ PAM = {
 }  # fmt: skip
 
 
-def test_a_pam_document_of_another_program_is_read_and_what_is_wrong_named() -> None:
+def test_foreign_pam_document_is_read_and_its_mistakes_named() -> None:
     document = json.loads(json.dumps(PAM))
     document["memories"][0]["content_hash"] = content_hash("likes tea")
     items, left_out = take(m := memory(), FORMATS["pam"](json.dumps(document, indent=1)), user_id="ana")
@@ -272,7 +272,7 @@ def test_a_pam_document_of_another_program_is_read_and_what_is_wrong_named() -> 
         list(FORMATS["pam"]("\n".join(json.dumps(document, indent=1).split("\n")[:12])))
 
 
-def test_lines_of_a_file_know_their_place_and_follow_it_when_they_move() -> None:
+def test_markdown_lines_keep_their_identity_when_they_move() -> None:
     m = memory()
 
     def read(text: str, file: str = "CLAUDE.md") -> list[Item]:
@@ -301,13 +301,13 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("form", "text"), [(form, text) for form, texts in FORMS.items() for text in texts])
-def test_a_form_is_recognised_by_the_content(tmp_path: Path, form: str, text: str) -> None:
+def test_format_is_recognised_by_content(tmp_path: Path, form: str, text: str) -> None:
     file = tmp_path / "a file.txt"
     file.write_text(text, "utf-8")
     assert recognise(file) == form
 
 
-def test_what_has_no_form_is_named(tmp_path: Path) -> None:
+def test_unrecognised_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(MemoryProblem, match="is a folder that this program did not write"):
         recognise(tmp_path)
     (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
@@ -410,7 +410,7 @@ BAD_LINES = [
 ]
 
 
-def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(path: Path, tmp_path: Path, capsys) -> None:
+def test_bad_lines_are_named_by_number_and_import_is_atomic(path: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(MemoryProblem, match=r"10 entries .*: line 2: .*line 3: .*line 4: .*line 5: .*line 6: "):
         take(m := memory(), FORMATS["jsonl"]("\n".join(BAD_LINES)))
     assert current(m) == []

@@ -53,13 +53,13 @@ def digest(one: Item) -> int:
 
 
 @given(st.lists(items, min_size=1, max_size=6))
-def test_the_digest_of_an_item_does_not_depend_on_what_was_digested_before(listed: list[Item]):
+def test_content_digest_is_independent_of_call_order(listed: list[Item]):
     assert [content_digest(one) for one in listed] == [digest(one) for one in listed]
     assert [content_digest(one) for one in reversed(listed)] == [digest(one) for one in reversed(listed)]
 
 
 @given(st.lists(items, min_size=2, max_size=6))
-def test_the_key_of_duplicates_does_not_depend_on_what_was_asked_before(listed: list[Item]):
+def test_duplicate_key_is_independent_of_call_order(listed: list[Item]):
     once = []
     for one in listed:
         item.drop_memos()
@@ -87,13 +87,13 @@ acts = st.builds(
 
 
 @given(st.lists(st.tuples(acts, drafts), min_size=1, max_size=5))
-def test_an_act_comes_back_from_the_journal_as_it_was(listed):
+def test_act_round_trips_through_the_journal(listed):
     for act, draft in [*listed, *reversed(listed)]:
         kind, payload = rows.encoded(act, draft)
         assert rows.decoded(kind, payload, draft.scope) == (act, draft)
 
 
-def test_nothing_that_was_read_for_speed_is_kept_once_it_must_go():
+def test_drop_memos_clears_cached_texts():
     one = Item("m1", "a secret")
     duplicate_key(one), content_digest(one)
     item.drop_memos()

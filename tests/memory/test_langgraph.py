@@ -38,7 +38,7 @@ def fill(store: _Entries, values: Mapping[str, Mapping[str, Any]], **how: Any) -
         store.put(SPACE, key, value, **how)
 
 
-def test_paths_say_what_searches_read():
+def test_index_paths_select_the_searched_fields():
     store = entries()
     fill(store, {"one": {"a": "red apple", "b": "green car", "c": "grey mouse"}}, index=["a", "b"])
     fill(store, {"two": {"a": "red apple with a long tail of words", "b": "grey mouse"}}, index=["a"])
@@ -91,7 +91,7 @@ FILTERS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_filters_mean_what_langgraph_means(name: str):
+def test_langgraph_filters_have_their_meaning(name: str):
     asked, expected = FILTERS[name]
     store, user = entries(), {"access-level": "public"}
     one = {"colour": "red", "stars": 4, "day": "2026-01-01", "user": user, "m": {"a": 1, "b": 2}}
@@ -111,7 +111,7 @@ def test_a_key_keeps_the_time_at_which_it_was_first_put():
     assert (found.metadata["created"], found.written_at) == ("2026-01-01T00:00:00", "2026-01-01T00:02:00")
 
 
-def test_a_batch_reads_before_it_puts_and_refuses_what_is_no_operation():
+def test_batch_reads_before_it_puts_and_refuses_invalid_operations():
     base = pytest.importorskip("langgraph.store.base")
     store = as_langgraph_store(Memory(":memory:", encoder=WordEncoder(32)))
     store.put(SPACE, "food", {"text": "likes tofu"})
@@ -125,7 +125,7 @@ def test_a_batch_reads_before_it_puts_and_refuses_what_is_no_operation():
     assert store.get(("a",), "k").value == {"n": 2}
 
 
-def test_the_package_that_it_needs_is_named(monkeypatch: Any):
+def test_missing_langgraph_package_is_named(monkeypatch: Any):
     monkeypatch.setitem(sys.modules, "langgraph.store.base", None)
     with pytest.raises(MemoryProblem, match="pip install langgraph-checkpoint"):
         as_langgraph_store(Memory(":memory:", encoder=None))
@@ -149,14 +149,14 @@ def crowded(tmp_path: Path) -> _Entries:
     return store
 
 
-def test_a_prefix_is_asked_before_the_nearest_are_taken(crowded: _Entries) -> None:
+def test_namespace_prefix_is_applied_before_ranking(crowded: _Entries) -> None:
     found = crowded.search(("team",), "deploy plan", {}, 10, 0)
     assert [item.metadata["key"] for item, _ in found] == ["mine"]
     assert [item.metadata["key"] for item, _ in crowded.search(("team",), None, {}, 10, 0)] == ["mine"]
     assert len(crowded.search(("x",), None, {}, 2000, 0)) == 1101
 
 
-def test_a_filter_is_asked_before_the_nearest_are_taken(crowded: _Entries) -> None:
+def test_filter_is_applied_before_ranking(crowded: _Entries) -> None:
     found = crowded.search((), "deploy plan", {"kind": "note"}, 10, 0)
     assert sorted(item.metadata["key"] for item, _ in found) == ["mine", "note"]
     found = crowded.search(("x", "team"), "deploy plan", {"kind": {"$ne": "log"}}, 10, 0)
@@ -182,7 +182,7 @@ PREFIXES: dict[tuple[str, ...], set[str]] = {
 }
 
 
-def test_of_many_that_put_one_key_at_once_all_succeed_and_one_item_stays():
+def test_concurrent_puts_of_a_key_leave_one_item():
     store = entries()
     done = at_once([lambda n=n: store.put(SPACE, "k", {"text": f"value {n}"}) for n in range(24)])
     assert done == [None] * 24
@@ -192,7 +192,7 @@ def test_of_many_that_put_one_key_at_once_all_succeed_and_one_item_stays():
     assert store.get(SPACE, "k") is None
 
 
-def test_of_many_puts_of_an_event_loop_the_last_wins():
+def test_last_put_of_an_event_loop_wins():
     pytest.importorskip("langgraph.store.base")
     store = as_langgraph_store(Memory(":memory:", encoder=WordEncoder(32)))
 

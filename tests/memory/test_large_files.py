@@ -47,7 +47,7 @@ def peak(file: Path, work: str) -> int:
     return int(run.stdout)
 
 
-def test_erase_and_compact_hold_at_most_half_more_than_a_search(large: Path, tmp_path: Path) -> None:
+def test_erase_and_compact_use_at_most_half_more_memory_than_a_search(large: Path, tmp_path: Path) -> None:
     copy = tmp_path / "a.mem"
     shutil.copy(large, copy)
     search = peak(copy, "search")
@@ -58,7 +58,7 @@ def test_erase_and_compact_hold_at_most_half_more_than_a_search(large: Path, tmp
         assert check(memory.store) == []
 
 
-def test_compact_goes_on_where_temporary_files_have_no_room(large: Path, tmp_path: Path) -> None:
+def test_compact_works_without_a_temporary_folder(large: Path, tmp_path: Path) -> None:
     copy, nowhere = tmp_path / "a.mem", tmp_path / "nowhere"
     shutil.copy(large, copy)
     environment = {
@@ -78,7 +78,7 @@ def test_compact_goes_on_where_temporary_files_have_no_room(large: Path, tmp_pat
     assert run.returncode == 0, run.stderr
 
 
-def test_check_says_what_it_is_at(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_its_progress(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     with Memory(large, encoder="hashing:64", writer=None, policy=None) as memory:
         assert check(memory.store, report=told.append) == []

@@ -112,7 +112,7 @@ def place_of(memory: Memory, query: str, answer: int, **options: Any) -> int:
 
 @pytest.mark.parametrize("name", ["hashing:256", pytest.param("default", marks=pytest.mark.model)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_asked_beside_a_pasted_text_is_found_as_it_is_alone(kind: str, name: str):
+def test_question_beside_a_pasted_text_finds_its_answer(kind: str, name: str):
     memory = notes(name)
     for number, (question, answer) in enumerate((*QUESTIONS, *WIDE)):
         for place in PLACES:
@@ -137,7 +137,7 @@ class Counting:
         return self.inner.encode(texts)
 
 
-def test_a_long_question_costs_a_bounded_number_of_passes_and_a_short_one_a_single_pass():
+def test_encoder_passes_are_bounded_for_long_questions():
     counting = Counting()
     memory = Memory(":memory:", encoder=counting, policy=None)
     memory.add_many(NOTES)
@@ -148,7 +148,7 @@ def test_a_long_question_costs_a_bounded_number_of_passes_and_a_short_one_a_sing
         assert 0 < len(counting.texts) <= most
 
 
-def test_what_is_pasted_is_searched_too_where_the_question_says_nothing_of_it():
+def test_pasted_text_is_searched_if_the_question_is_vague():
     memory = Memory(":memory:", encoder="hashing:256", policy=None)
     note = "LedgerTimeout in settle_batch: the replica lags, restart it."
     memory.add_many([*NOTES, note])

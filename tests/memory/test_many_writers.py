@@ -20,7 +20,7 @@ def opened(path: Path, **options: Any) -> Memory:
     return Memory(path, encoder=WordEncoder(32), **options)
 
 
-def test_of_many_who_put_under_one_name_each_succeeds_and_one_item_stays(path: Path) -> None:
+def test_concurrent_puts_under_a_name_leave_one_item(path: Path) -> None:
     with opened(path) as memory:
         puts = [lambda n=n: memory.put(f"value {n}", name={"key": "diet"}, user_id="ana") for n in range(24)]
         done = at_once(puts)
@@ -31,7 +31,7 @@ def test_of_many_who_put_under_one_name_each_succeeds_and_one_item_stays(path: P
         assert check(memory.store) == []
 
 
-def test_a_put_replaces_what_has_its_name_in_its_scope_alone(path: Path) -> None:
+def test_put_replaces_the_named_item_of_its_scope_only(path: Path) -> None:
     with opened(path) as memory:
         for user in ("ana", "bo"):
             memory.put("eats fish", name={"key": "di%et_"}, user_id=user)
@@ -45,7 +45,7 @@ def test_a_put_replaces_what_has_its_name_in_its_scope_alone(path: Path) -> None
         assert texts(memory, user_id="bo") == ["eats fish"]
 
 
-def test_of_many_who_say_that_they_live_elsewhere_one_is_open(path: Path) -> None:
+def test_concurrent_contradicting_facts_leave_one_open(path: Path) -> None:
     with opened(path, writer="rules") as memory:
         done = at_once(
             [lambda city=city: memory.add(f"I live in {city}.", infer=True, user_id="ana") for city in CITIES]
@@ -60,7 +60,7 @@ def _lives(path: str, city: str, barrier: Any) -> None:
         memory.add(f"I live in {city}.", infer=True, user_id="ana")
 
 
-def test_of_several_processes_that_say_where_she_lives_one_is_open(path: Path) -> None:
+def test_contradicting_facts_of_several_processes_leave_one_open(path: Path) -> None:
     with Memory(path, encoder=None) as memory:
         context = multiprocessing.get_context("spawn")
         barrier = context.Barrier(4)
@@ -73,7 +73,7 @@ def test_of_several_processes_that_say_where_she_lives_one_is_open(path: Path) -
         assert len(texts(memory, user_id="ana")) == 1
 
 
-def test_metadata_that_many_merge_at_once_are_all_there(path: Path) -> None:
+def test_concurrent_metadata_merges_are_all_kept(path: Path) -> None:
     with opened(path) as memory, mem0.Memory(memory) as store:
         id = memory.add("one note", user_id="ana").id
         done = at_once([lambda n=n: store.update(id, metadata={f"from {n}": n}) for n in range(16)])
@@ -81,7 +81,7 @@ def test_metadata_that_many_merge_at_once_are_all_there(path: Path) -> None:
         assert memory.get(id).metadata == {f"from {n}": n for n in range(16)}
 
 
-def test_of_many_who_delete_one_note_one_succeeds_and_the_others_are_told(path: Path) -> None:
+def test_concurrent_deletes_succeed_once(path: Path) -> None:
     with opened(path) as memory:
         ids = [memory.add(f"note {n}").id for n in range(3)]
         for verb in (memory.delete, memory.forget):
@@ -91,7 +91,7 @@ def test_of_many_who_delete_one_note_one_succeeds_and_the_others_are_told(path: 
             assert all(one is None or isinstance(one, UnknownItem) for one in done)
 
 
-def test_delete_all_reaches_what_is_added_meanwhile_or_leaves_it_whole(path: Path) -> None:
+def test_delete_all_is_atomic_beside_concurrent_adds(path: Path) -> None:
     with opened(path) as memory:
         memory.add_many([f"note {n}" for n in range(50)], user_id="ana")
         adds = [lambda n=n: memory.add(f"later {n}", user_id="ana") for n in range(6)]
@@ -100,7 +100,7 @@ def test_delete_all_reaches_what_is_added_meanwhile_or_leaves_it_whole(path: Pat
         assert gone + len(memory.get_all(user_id="ana")) == 50 + len(added), "each is deleted once"
 
 
-def test_the_same_reward_given_by_many_at_once_counts_once(path: Path) -> None:
+def test_concurrent_equal_rewards_count_once(path: Path) -> None:
     with opened(path) as memory:
         memory.add("eats fish")
         for reward in (1.0, 0.0):
@@ -114,7 +114,7 @@ def test_the_same_reward_given_by_many_at_once_counts_once(path: Path) -> None:
         assert sum(outcome.applied for outcome in done) == 1
 
 
-def test_of_two_notes_that_become_one_text_at_once_one_is_refused(path: Path) -> None:
+def test_concurrent_updates_to_one_text_refuse_one(path: Path) -> None:
     with opened(path) as memory:
         ids = [memory.add(text).id for text in ("likes tea", "likes milk")]
         done = at_once([lambda id=id: memory.update(id, "likes rum") for id in ids])
@@ -122,7 +122,7 @@ def test_of_two_notes_that_become_one_text_at_once_one_is_refused(path: Path) ->
         assert len(set(texts(memory))) == 2
 
 
-def test_merges_of_the_same_notes_leave_one(path: Path) -> None:
+def test_concurrent_merges_leave_one_item(path: Path) -> None:
     with opened(path) as memory:
         a, b = memory.add("likes tea"), memory.add("drinks tea")
         merge = Operation(OperationKind.MERGE, (a.id, b.id), "tea it is")

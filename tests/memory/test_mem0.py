@@ -44,7 +44,7 @@ def memories(result: dict[str, Any]) -> list[str]:
     return [found["memory"] for found in result["results"]]
 
 
-def test_without_a_model_what_is_stated_is_kept_and_replaced(tmp_path: Path) -> None:
+def test_mem0_add_keeps_and_replaces_statements_without_a_model(tmp_path: Path) -> None:
     with Memory.from_config({"embedder": HASHING}) as m:
         m.add("I live in Bergen.", user_id="ana")
         m.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
@@ -87,14 +87,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_of_a_configuration_has_no_effect_is_an_error(name: str, tmp_path: Path) -> None:
+def test_mem0_settings_without_effect_are_refused(name: str, tmp_path: Path) -> None:
     config, message = REFUSED[name]
     with pytest.raises(InvalidFilter, match=message):
         Memory.from_config(config)
     assert not list(tmp_path.iterdir()), "there is no file yet"
 
 
-def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
+def test_mem0_history_lists_updates_and_no_rewards() -> None:
     with Memory(engine.Memory(encoder="hashing")) as m:
         (kept,) = m.add("likes tofu", user_id="ana", metadata={"a": 1}, infer=False)["results"]
         m.update(kept["id"], "likes tempeh", metadata={"b": 2})
@@ -105,7 +105,7 @@ def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
         assert before["updated_at"] > before["created_at"]
 
 
-def test_a_memory_that_is_reset_is_empty_and_goes_on(path: Path) -> None:
+def test_mem0_reset_empties_the_memory(path: Path) -> None:
     with Memory(engine.Memory(path, encoder="hashing")) as m:
         m.add("my code is ZXQ", user_id="ana", infer=False)
         m.search("what is the code ZXQ", filters=ANA)
@@ -116,7 +116,7 @@ def test_a_memory_that_is_reset_is_empty_and_goes_on(path: Path) -> None:
     assert b"ZXQ" not in path.read_bytes()
 
 
-def test_the_awaited_one_does_the_same() -> None:
+def test_async_mem0_behaves_like_the_sync_one() -> None:
     async def story() -> None:
         async with AsyncMemory.from_config({"vector_store": RAM, "embedder": HASHING}) as m:
             done = await asyncio.gather(*(m.add(f"note {n}", user_id="ana", infer=False) for n in range(8)))
@@ -135,7 +135,7 @@ RIVAL = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importli
 
 @pytest.mark.slow
 @pytest.mark.skipif(not RIVAL, reason="mem0 is not installed: pip install mem0ai, or set KEEPWORTH_RIVALS_PYTHON")
-def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None:
+def test_mem0_itself_gives_the_same_answers(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}
     command = [RIVAL, mem0_story.__file__, str(tmp_path)]
@@ -148,7 +148,7 @@ def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None
     assert len(theirs) > 60
 
 
-def test_our_side_of_the_story_holds_without_mem0() -> None:
+def test_adapter_answers_hold_without_mem0_installed() -> None:
     """What the story finds in mem0 beside it (see above), as far as it can be said without."""
     with mem0_story.models() as url:
         ours = mem0_story.told(Memory.from_config(mem0_story.config(url, RAM)))
@@ -199,7 +199,7 @@ FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_filters_of_mem0_do_what_mem0_says(name: str):
+def test_mem0_filters_match_their_documentation(name: str):
     filters, expected = FILTERS[name]
     m = Memory(memory())
     for text, metadata in {
@@ -224,7 +224,7 @@ def test_an_operator_that_mem0_does_not_have_is_refused():
         Memory(memory()).search("tofu", user_id="ana", filters={"topic": {"near": ["food"]}})
 
 
-def test_events_of_mem0_say_what_a_writer_did():
+def test_mem0_events_report_operations_of_the_writer():
     lines = iter(["ADD", "UPDATE 0", "UPDATE 0", "NOOP", "UPDATE 0", "DELETE 0"])
     m = Memory(memory(writer=Manager(lambda states: [next(lines)])))
     tell = partial(m.add, user_id="ana", metadata={"topic": "home"})

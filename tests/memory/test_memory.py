@@ -21,7 +21,7 @@ def memory(path: object = ":memory:", **options: object) -> Memory:
     return Memory(path, **{"encoder": WordEncoder(32), **options})
 
 
-def test_a_tenant_sees_nothing_of_another(tmp_path: Path):
+def test_tenants_are_isolated(tmp_path: Path):
     one = memory(tmp_path / "a.mem", tenant="one")
     two = memory(tmp_path / "a.mem", tenant="two", user_id="ana")
     with one.episode() as episode:
@@ -45,7 +45,7 @@ def test_a_tenant_sees_nothing_of_another(tmp_path: Path):
     assert one.get(item.id).values.shown == 0
 
 
-def test_what_expires_is_found_until_then():
+def test_expiring_item_is_found_until_its_time():
     times = iter([f"2026-01-01T00:00:{second:02d}" for second in range(60)])
     m = memory(clock=lambda: next(times))
     m.add("for a moment", ttl=5)
@@ -80,7 +80,7 @@ def test_banks_fork_and_commit(path: Path):
     assert check(m.store) == []
 
 
-def test_upkeep(path: Path, tmp_path: Path):
+def test_maintenance_compacts_and_checks(path: Path, tmp_path: Path):
     m = memory(path)
     m.add_many([f"cat number {n}" for n in range(50)])
     m.add("words only", key="k")
@@ -127,7 +127,7 @@ def test_another_encoder_is_refused_until_reembed(path: Path):
         assert check(m.store) == []
 
 
-def test_a_reader_may_be_there_before_the_first_vector(path: Path):
+def test_reader_opened_before_the_first_vector_finds_later_items(path: Path):
     Memory(path, encoder=None).close()
     reader = memory(path, read_only=True)
     assert reader.search("cat") == []
@@ -146,7 +146,7 @@ def test_parameters_are_part_of_snapshots():
     assert m.store.parameters(m.scope, "valuer")[1] == b"one"
 
 
-def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
+def test_foreign_files_are_refused_and_untouched(tmp_path: Path):
     text, foreign = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("dear diary " * 50)
     behind_its_back(foreign, "CREATE TABLE t(x)")
@@ -177,7 +177,7 @@ def test_a_file_of_another_format_is_refused_and_untouched(version, error, said,
     assert path.read_bytes() == content
 
 
-def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
+def test_async_memory_has_every_method_of_the_sync_one() -> None:
     public = [name for kind in (Memory, LiveEpisode) for name in dir(kind) if not name.startswith("_")]
     assert {"observe", "end", "record", "policy"} <= set(public)
 

@@ -24,7 +24,7 @@ def crowded(number: int, top_k: int) -> tuple[Memory, str]:
 
 @pytest.mark.parametrize("top_k", [1, 5])
 @pytest.mark.parametrize("number", [6, 20, 80])
-def test_a_note_with_a_perfect_record_is_shown_whatever_is_nearer(number: int, top_k: int) -> None:
+def test_proven_note_is_shown_among_nearer_duplicates(number: int, top_k: int) -> None:
     memory, good = crowded(number, top_k)
     shown = list[bool]()
     for _ in range(30):
@@ -36,7 +36,7 @@ def test_a_note_with_a_perfect_record_is_shown_whatever_is_nearer(number: int, t
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense"])
-def test_what_is_proven_passes_the_filters_as_everything_does(mode: str) -> None:
+def test_proven_items_respect_filters_and_scopes(mode: str) -> None:
     memory, good = crowded(80, 1)
     for _ in range(10):
         hits = memory.search(ASKED, top_k=1, mode=mode)
@@ -50,7 +50,7 @@ def test_what_is_proven_passes_the_filters_as_everything_does(mode: str) -> None
 
 
 @pytest.mark.parametrize("policy", ["default", None])
-def test_notes_that_differ_in_a_number_leave_places_for_another(policy: str | None) -> None:
+def test_near_duplicates_leave_room_for_other_notes(policy: str | None) -> None:
     memory = Memory(encoder="hashing", policy=policy)
     memory.add_many([f"run make deploy (day {day})" for day in range(8)])
     other = memory.add("make deploy needs the VPN").id
@@ -60,7 +60,7 @@ def test_notes_that_differ_in_a_number_leave_places_for_another(policy: str | No
     assert len(everything) == len(set(everything)) == 9
 
 
-def test_what_is_far_away_takes_no_place_of_near_duplicates() -> None:
+def test_distant_items_do_not_displace_near_duplicates() -> None:
     memory = Memory(encoder="hashing")
     memory.add_many([f"the invoice of may number {number} is paid" for number in range(4)])
     memory.add_many(["lunch is at noon", "the bus leaves at seven"])

@@ -41,7 +41,7 @@ def found(memory: Memory, **options: Any) -> list[str]:
 
 @pytest.mark.parametrize("order", list(permutations(SAID)))
 @pytest.mark.parametrize("how", ["one call", "several calls", "event_time"])
-def test_what_people_say_holds_in_the_order_in_which_it_was_said(memory: Memory, order: list[str], how: str) -> None:
+def test_statements_hold_in_the_order_of_their_event_times(memory: Memory, order: list[str], how: str) -> None:
     if how == "one call":
         memory.add([said(text) for text in order], infer=True)
     for text in order if how != "one call" else ():
@@ -60,7 +60,7 @@ def test_what_people_say_holds_in_the_order_in_which_it_was_said(memory: Memory,
     assert check(memory.store) == []
 
 
-def test_what_was_said_before_what_another_verb_wrote_does_not_replace_it(memory: Memory) -> None:
+def test_earlier_statement_does_not_replace_an_added_item(memory: Memory) -> None:
     memory.add(TURIN)  # said when it is written
     memory.add([said(LYON)], infer=True)
     assert found(memory) == [TURIN]
@@ -76,7 +76,7 @@ def test_equal_times_hold_in_the_order_of_writing(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("kind", [OperationKind.SUPERSEDE, OperationKind.UPDATE, OperationKind.DELETE])
-def test_no_operation_lets_what_was_said_before_replace_it(memory: Memory, kind: OperationKind) -> None:
+def test_operations_do_not_let_earlier_statements_replace_later_ones(memory: Memory, kind: OperationKind) -> None:
     new = memory.add(TURIN, event_time=SAID[TURIN])
     text = "" if kind is OperationKind.DELETE else LYON
     memory.apply(Operation(kind, (new.id,), text), event_time=SAID[LYON])
@@ -91,7 +91,7 @@ def test_a_merge_was_said_when_the_last_of_its_items_was(memory: Memory) -> None
     assert (hit.text, hit.item.event_time) == ("Home is in Turin.", "2025-05-01T00:00:00")
 
 
-def test_a_program_is_told_that_it_supersedes_with_what_was_said_before(memory: Memory) -> None:
+def test_supersede_with_an_earlier_event_time_is_refused(memory: Memory) -> None:
     new = memory.add(TURIN, event_time=SAID[TURIN])
     with pytest.raises(InvalidTime, match=r"2025-05-01T00:00:00, after event_time 2023-05-01"):
         memory.supersede(new.id, LYON, event_time=SAID[LYON])
@@ -108,7 +108,7 @@ def test_an_insertion_is_undone_by_a_rollback(memory: Memory) -> None:
     assert check(memory.store) == []
 
 
-def test_what_stays_is_told_from_the_journal_when_what_took_its_place_is_erased(memory: Memory) -> None:
+def test_erasing_a_successor_restores_the_validity_of_the_old_item(memory: Memory) -> None:
     memory.add([{"role": "user", "content": LYON}], infer=True)
     old = memory.search(WHERE)[0].item
     memory.add([{"role": "user", "content": TURIN}], infer=True)
@@ -128,7 +128,7 @@ def test_an_older_wording_that_an_update_stored_is_erased_from_the_journal(memor
     assert LYON not in "".join(exported(memory.store))
 
 
-def test_an_older_wording_is_taken_away_again_with_what_let_an_update_store_it(memory: Memory) -> None:
+def test_older_wording_is_rolled_back_with_its_update(memory: Memory) -> None:
     new = memory.add(TURIN, event_time="2025-05-01")
     update = Operation(OperationKind.UPDATE, (new.id,), LYON)
     first = memory.apply(update, event_time="2023-05-01", source="first")

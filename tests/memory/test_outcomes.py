@@ -49,7 +49,7 @@ def test_each_source_is_listed_with_its_rewards() -> None:
         assert rows["import:wiki"].last
 
 
-def test_what_is_taken_back_is_not_counted_and_others_see_only_their_own() -> None:
+def test_outcomes_omit_rolled_back_rewards_and_other_users() -> None:
     with Memory(":memory:", encoder=None) as memory:
         rewarded(memory)
         memory.rollback(source="evaluation:helpful")
@@ -61,7 +61,7 @@ def test_what_is_taken_back_is_not_counted_and_others_see_only_their_own() -> No
 
 
 @pytest.mark.parametrize(("said", "earned"), [((), 0.25), ((1.0,), 1.0)])
-def test_what_somebody_says_outweighs_every_evaluator(said: tuple[float, ...], earned: float) -> None:
+def test_rewards_by_people_outweigh_evaluators(said: tuple[float, ...], earned: float) -> None:
     with Memory(":memory:", encoder=None, seed=0) as memory:
         note = memory.add("Deploy with: make ship", user_id="team")
         with memory.episode("deploy", user_id="team") as episode:

@@ -62,13 +62,13 @@ def test_a_long_note_is_shown_as_the_passage_that_has_the_words_of_the_question(
     assert GAP in shown.text
 
 
-def test_the_part_that_is_nearest_in_meaning_is_shown_where_no_word_is_shared() -> None:
+def test_passage_nearest_in_meaning_is_shown_without_shared_words() -> None:
     start = LONG.index(FACT)
     hit = Found(Item("m1", LONG), (start, start + len(FACT)))
     assert FACT in block([hit], "quel numero?", 200).text
 
 
-def test_short_notes_stay_whole_beside_a_long_one_and_the_order_stays() -> None:
+def test_short_notes_stay_whole_beside_a_long_one() -> None:
     shown = block(found("I live in Turin.", LONG, "My dog is Rex."), "which port does staging use?", 300)
     assert shown.whole == ("m1", "m3")
     assert shown.cut == ("m2",)
@@ -78,7 +78,7 @@ def test_short_notes_stay_whole_beside_a_long_one_and_the_order_stays() -> None:
 
 
 @pytest.mark.parametrize("tokens", [0, 4, 5, 30, 60, 100, 400, 1500])
-def test_the_budget_holds_and_nothing_is_dropped_without_a_word(tokens: int) -> None:
+def test_block_respects_its_budget_and_lists_missing_items(tokens: int) -> None:
     hits = found(
         *(f"{number} {LONG[number * 90 :][:5000]}" for number in range(12)), "A short one.", "Привет, мир! " * 60
     )
@@ -91,14 +91,14 @@ def test_the_budget_holds_and_nothing_is_dropped_without_a_word(tokens: int) -> 
     assert not block(chosen, "port", tokens, head=head).missing
 
 
-def test_the_best_have_the_room_where_not_all_have() -> None:
+def test_best_hits_get_the_room_of_a_small_budget() -> None:
     hits = found(*(f"{number} {DAYS[: 9 * LEAST]}" for number in range(9)))
     shown = block(hits, "", 600)
     assert shown.shown_ids == tuple(hit.item.id for hit in hits[: len(shown.shown_ids)])
     assert shown.missing
 
 
-def test_what_the_prompt_holds_costs_nothing() -> None:
+def test_lines_already_in_the_prompt_cost_no_budget() -> None:
     whole = block(found("I live in Turin."), "", 30)
     again = block(found("I live in Turin.", "My dog is Rex."), "", 20, there=whole.lines)
     assert list(again.lines) == ["m2"]
@@ -115,7 +115,7 @@ def test_equal_notes_share_a_line() -> None:
     assert shown.whole == ("m1", "m2")
 
 
-def test_the_nearest_piece_of_a_text_is_found_by_words() -> None:
+def test_nearest_piece_is_chosen_by_words() -> None:
     place = nearest_piece(LONG, "the staging port")
     assert place is not None
     assert FACT in LONG[slice(*place)]

@@ -14,7 +14,7 @@ from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.errors import UnknownItem
 
 
-def test_a_notebook_shows_hits_worth_and_ledger_as_tables_whose_text_is_escaped() -> None:
+def test_notebook_tables_escape_their_text() -> None:
     with Memory(":memory:", encoder=None) as memory:
         memory.add("To reset the <b>router</b> hold the button.")
         assert "no hits" in memory.search("zebra")._repr_html_()
@@ -40,7 +40,7 @@ def test_a_notebook_shows_an_error_without_the_frames_of_this_package() -> None:
     assert len(shown) == 2  # one frame of the user's, and the message
 
 
-def test_a_memory_inside_an_event_loop_says_once_that_the_loop_waits(
+def test_sync_memory_in_an_event_loop_warns_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(event_loop, "_warned", False)

@@ -90,7 +90,7 @@ def of_docs(language: str) -> str:
     return code
 
 
-def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
+def test_documented_code_opens_a_postgres_memory(address: str) -> None:
     code, replaced = re.subn(r'"postgresql://[^"]*"', repr(address), of_docs("python"))
     assert replaced == 1
     made: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
         assert texts(memory) == ["Ana likes tofu"]
 
 
-def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: str, postgres: str, role: str) -> None:
+def test_documented_row_policies_limit_a_role_to_one_person(address: str, postgres: str, role: str) -> None:
     with Memory(address, encoder=None) as memory:
         memory.add("Ann likes tofu", user_id="ann")
         memory.add("Bob likes tea", user_id="bob")
@@ -123,7 +123,7 @@ while True:
 """
 
 
-def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(address: str) -> None:
+def test_killed_postgres_writers_lose_no_acknowledged_write(address: str) -> None:
     """Four processes write to one memory; each is killed in the middle, and another takes its place."""
     Memory(address, encoder=None).close()
     said: dict[str, str] = {}
@@ -156,7 +156,7 @@ CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_ba
 """Connections of others."""
 
 
-def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(address, postgres) -> None:
+def test_lost_connection_is_named_and_its_transaction_is_undone(address, postgres) -> None:
     def work(transaction: Any) -> None:
         transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
         transaction.finish()
@@ -184,13 +184,13 @@ def test_connections_that_the_server_closed_meanwhile_are_made_again(address: st
         assert memory.store.head() == 2
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_server_is_named(tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="Postgres is not installed: make test-postgres")
     with pytest.raises(StorageFailed, match="see that it runs"):
         Memory(f"postgresql://ann:secret@/db?host={tmp_path}", encoder=None)
 
 
-def test_a_database_and_a_user_that_are_not_there(postgres: str) -> None:
+def test_missing_database_and_user_are_named(postgres: str) -> None:
     address = postgres.replace(postgres.partition("?")[0].rpartition("/")[2] + "?", "no_such_database?")
     with pytest.raises(NotAMemoryFile, match="createdb"):
         Memory(address, encoder=None)
@@ -198,7 +198,7 @@ def test_a_database_and_a_user_that_are_not_there(postgres: str) -> None:
         Memory(as_role(postgres, "nobody_of_this_name"), encoder=None)
 
 
-def test_a_user_without_rights(address: str, postgres: str, role: str) -> None:
+def test_user_without_rights_is_named(address: str, postgres: str, role: str) -> None:
     schema, theirs = schema_of(address), as_role(address, role)
     run(postgres, f"CREATE ROLE {role} LOGIN")
     with pytest.raises(ReadOnly, match="GRANT CREATE ON DATABASE"):
@@ -214,7 +214,7 @@ def test_a_user_without_rights(address: str, postgres: str, role: str) -> None:
             reader.add("more")
 
 
-def test_a_newer_format_and_tables_of_another_program(address: str, postgres: str) -> None:
+def test_newer_format_and_foreign_tables_are_refused(address: str, postgres: str) -> None:
     schema = schema_of(address)
     run(postgres, f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.items(n int)")
     with pytest.raises(NotAMemoryFile, match="another program"):
@@ -226,14 +226,14 @@ def test_a_newer_format_and_tables_of_another_program(address: str, postgres: st
         Memory(address, encoder=None)
 
 
-def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
+def test_concurrent_opening_makes_one_postgres_memory(address: str) -> None:
     with ThreadPoolExecutor(4) as pool, ExitStack() as stack:
         opened = list(pool.map(lambda _: stack.enter_context(Memory(address, encoder=None)), range(4)))
         opened[0].add("once")
         assert [len(memory) for memory in opened] == [1] * 4
 
 
-def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> None:
+def test_text_with_null_bytes_is_refused_on_postgres(address: str) -> None:
     with Memory(address, encoder=None) as memory:
         with pytest.raises(InvalidText, match="number 0"):
             memory.add("plain", source="a\0b")
@@ -250,7 +250,7 @@ def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch
     store.close()
 
 
-def test_a_writer_that_holds_the_journal_makes_others_wait_and_then_say_so(address: str) -> None:
+def test_blocked_postgres_writers_raise_busy(address: str) -> None:
     one, two = Store(address), Store(address)
     two.database._timeout = 0.2  # type: ignore[attr-defined]
 
@@ -301,7 +301,7 @@ def test_a_person_is_erased_from_every_file_of_the_database(address: str, postgr
         assert check(memory.store) == []
 
 
-def test_what_somebody_still_reads_is_erased_when_they_have_ended(address: str, postgres: str) -> None:
+def test_erasure_waits_for_open_transactions(address: str, postgres: str) -> None:
     import psycopg
 
     lived_in(address)
@@ -315,7 +315,7 @@ def test_what_somebody_still_reads_is_erased_when_they_have_ended(address: str, 
     assert left(postgres) == set()
 
 
-def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(address, postgres, role) -> None:
+def test_erasure_by_a_non_owner_reports_that_files_keep_the_rows(address, postgres, role) -> None:
     lived_in(address)
     schema = schema_of(address)
     run(postgres, f"CREATE ROLE {role} LOGIN", f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}")
@@ -327,7 +327,7 @@ def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hol
     assert left(postgres) == set()
 
 
-def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path: Path) -> None:
+def test_export_round_trips_between_file_and_server(address: str, tmp_path: Path) -> None:
     with Memory(tmp_path / "a.mem", encoder=None) as file:
         said = in_steps(file)
     with Memory(address, encoder=None) as server, Memory(tmp_path / "b.mem", encoder=None) as back:
@@ -338,7 +338,7 @@ def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path:
         assert list(exported(back.store)) == said.splitlines() == lines
 
 
-def test_upkeep(address: str, tmp_path: Path) -> None:
+def test_postgres_maintenance_compacts_and_checks(address: str, tmp_path: Path) -> None:
     with Memory(address, encoder=WordEncoder()) as memory:
         for n in range(80):
             memory.add(f"fact {n}")
@@ -349,7 +349,7 @@ def test_upkeep(address: str, tmp_path: Path) -> None:
     assert not (tmp_path / "copy.mem").exists()
 
 
-def test_the_commands_take_an_address(address: str, postgres: str, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_commands_accept_a_postgres_address(address: str, postgres: str, tmp_path: Path, monkeypatch, capsys) -> None:
     from keepworth.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -381,7 +381,7 @@ def test_the_commands_take_an_address(address: str, postgres: str, tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "cy.md"]
 
 
-def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:
+def test_server_serves_a_postgres_address(address: str, postgres: str, tmp_path: Path) -> None:
     """Its own process: verbs over HTTP, a token at rest, the audit log, and a schema for each tenant."""
     import httpx
 

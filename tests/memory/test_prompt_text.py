@@ -46,7 +46,7 @@ def test_the_text_of_hits_has_the_passage_that_fits(encoder: str | None, policy:
         memory.search(QUERY, tokens=0)
 
 
-def test_what_a_policy_retrieves_itself_is_shown_as_passages_too() -> None:
+def test_hits_of_an_own_retriever_are_shown_as_passages() -> None:
     memory = Memory(encoder="hashing", policy="memrl")
     memory.add(LONG, key=QUERY)
     hits = memory.search(QUERY)
@@ -54,7 +54,7 @@ def test_what_a_policy_retrieves_itself_is_shown_as_passages_too() -> None:
     assert tokens_of(hits.text) <= TOKENS
 
 
-def test_a_search_by_words_says_which_part_of_a_long_text_matched() -> None:
+def test_lexical_hit_names_the_matching_passage() -> None:
     memory = Memory(encoder=None)
     memory.add(LONG)
     (hit,) = memory.search(QUERY)
@@ -63,7 +63,7 @@ def test_a_search_by_words_says_which_part_of_a_long_text_matched() -> None:
     assert FACT in str(memory.search(QUERY))
 
 
-def test_a_served_memory_bounds_its_text_and_its_client_can_choose(server: MemoryServer) -> None:
+def test_served_text_has_a_budget_that_the_client_chooses(server: MemoryServer) -> None:
     token = server.tokens.add(new_access(tenant="text for a prompt", roles=ROLES))
     with Client(server.url, token) as client:
         client.add(LONG)

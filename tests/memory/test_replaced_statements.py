@@ -37,7 +37,7 @@ def notes(request: pytest.FixtureRequest) -> Memory:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_tells_of_a_change_replaces_one_note(notes: Memory, name: str) -> None:
+def test_statement_of_a_change_replaces_one_note(notes: Memory, name: str) -> None:
     changed = 0
     for number, case in enumerate(LISTS[name]):
         before = say(notes, f"{name} {number}", 1, case["old"], *case["others"])
@@ -48,7 +48,7 @@ def test_what_tells_of_a_change_replaces_one_note(notes: Memory, name: str) -> N
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
-def test_what_only_looks_like_a_change_replaces_nothing(notes: Memory, name: str) -> None:
+def test_lookalike_of_a_change_does_not_replace(notes: Memory, name: str) -> None:
     replaced = []
     for number, case in enumerate(LISTS[name]):
         before = say(notes, f"{name} {number}", 1, case["old"])
@@ -60,13 +60,13 @@ def test_what_only_looks_like_a_change_replaces_nothing(notes: Memory, name: str
 @pytest.mark.parametrize(
     ("half", "seen", "mistaken"), [("fit", 0.3, 0.025), ("test", 0.19, 0.05), ("plain_test", 0.5, 0.02)]
 )
-def test_pairs_that_were_not_fitted_to_are_decided_nearly_as_well(half: str, seen: float, mistaken: float) -> None:
+def test_held_out_pairs_are_decided_nearly_as_well(half: str, seen: float, mistaken: float) -> None:
     changed, near = ([replaces(old, new) for old, new in PAIRS[half][name]] for name in ("changes", "near_misses"))
     assert sum(changed) >= seen * len(changed)
     assert sum(near) <= mistaken * len(near)
 
 
-def test_a_search_puts_what_tells_of_a_change_before_what_it_changes() -> None:
+def test_search_ranks_a_change_before_the_changed_statement() -> None:
     with Memory(encoder="hashing", policy=None, log="off") as memory:
         newer = 0
         for number, case in enumerate(LISTS["changes"]):
@@ -87,7 +87,7 @@ def test_a_search_puts_what_tells_of_a_change_before_what_it_changes() -> None:
         assert newer >= 0.9 * len(LISTS["changes"])
 
 
-def test_what_was_said_before_is_ended_by_the_change_that_was_told_first(notes: Memory) -> None:
+def test_earlier_statement_written_later_is_closed_by_the_change(notes: Memory) -> None:
     say(notes, "order", 20, "Sandra left, I report to Imran now.")
     assert say(notes, "order", 2, "Sandra is my boss.") == {"Sandra left, I report to Imran now."}
     (hit,) = notes.search("Who is my boss?", user_id="order", as_of="2026-01-10")
@@ -109,7 +109,7 @@ def test_what_was_said_before_is_ended_by_the_change_that_was_told_first(notes: 
     ("My locker number is 7.", "My locker number is 49.", True),
     ("I drive a Fiat.", "She said: \"I sold my Fiat.\"", False),
 ])  # fmt: skip
-def test_what_a_statement_replaces(old: str, new: str, gone: bool) -> None:
+def test_replaced_by_returns_the_replaced_item(old: str, new: str, gone: bool) -> None:
     assert replaced_by(new, [Item("m1", old)]) == (["m1"] if gone else [])
 
 
@@ -155,7 +155,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize(("old", "new"), OTHERS)
-def test_a_statement_about_something_else_replaces_nothing(old: str, new: str, notes: Memory) -> None:
+def test_unrelated_statement_does_not_replace(old: str, new: str, notes: Memory) -> None:
     user = f"others-{OTHERS.index((old, new))}"
     say(notes, user, 1, old)
     assert old in say(notes, user, 2, new)
@@ -175,7 +175,7 @@ WORDS = st.sampled_from(
 @example("We meet at ²")
 @example(f"We meet at {'4' * 5000}")
 @settings(max_examples=150, deadline=None)
-def test_any_text_is_compared(text: str) -> None:
+def test_replacement_rules_accept_any_text(text: str) -> None:
     for other in ("I live in Rome.", "My rent is 900 euros.", text[::-1], text):
         assert 0.0 <= score(text, other) <= 1.0
         assert may_replace(text, other) in (True, False)

@@ -32,7 +32,7 @@ def filled(path: object = ":memory:", **options: object) -> Memory:
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("where", ["now", "past", "bank", "fork"])
-def test_words_and_cosines_are_those_that_an_explanation_says(mode: str, where: str):
+def test_explanation_states_the_true_scores(mode: str, where: str):
     memory = filled()
     options: dict[str, object] = {"mode": mode, "explain": True}
     if where == "past":
@@ -52,7 +52,7 @@ def test_words_and_cosines_are_those_that_an_explanation_says(mode: str, where: 
             assert math.isclose(hit.dense, float(vector @ query), abs_tol=1e-5)
 
 
-def test_a_cross_encoder_decides():
+def test_reranker_decides_the_order():
     memory = filled()
     seen: list[int] = []
 
@@ -71,7 +71,7 @@ def test_a_cross_encoder_decides():
             memory.search("red hat", **{option: lambda: 1})
 
 
-def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
+def test_item_valid_in_the_future_is_not_found_now():
     m = Memory(":memory:", encoder=WordEncoder(8), clock=lambda: "2026-01-01T00:00:00")
     m.add("prices of 2060", valid_from="2060-01-01")
     m.add("prices of 2025", valid_from="2025-01-01", valid_to="2027-01-01")
@@ -81,7 +81,7 @@ def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
     assert finds(m, "prices", as_of="2061-01-01") == ["prices of 2060"]
 
 
-def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
+def test_best_item_of_both_rankings_scores_one():
     m = Memory(":memory:", encoder=WordEncoder(8))
     m.add("a red hat")
     assert m.search("a red hat", mode="dense", threshold=0.999)
@@ -104,7 +104,7 @@ def test_a_half_life_halves_scores_with_age():
     assert m.search("red cat sun", half_life=10, as_of="2026-02-28")[0].id == new.id
 
 
-def test_what_was_written_in_one_go_is_not_newer_further_down_but_turns_of_a_conversation_are():
+def test_texts_of_one_call_are_equally_new_unlike_conversation_turns():
     said = ["My dog is called Max", "My dog is called Bella"]
     for order in (1, -1):
         m = Memory(":memory:", encoder=WordEncoder(), policy=None)
@@ -128,12 +128,12 @@ BEFORE = [
 
 
 @pytest.mark.parametrize("question", [*TODAY, *BEFORE])
-def test_words_of_the_past_ask_for_it_only_where_they_mean_it(question: str):
+def test_question_about_the_past_is_recognised(question: str):
     assert about_the_past(question) is (question in BEFORE)
 
 
 @pytest.mark.model
-def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
+def test_text_unknown_to_the_encoder_is_found_by_words_only():
     m = Memory(":memory:", policy=None)
     facts = ["👍", "แอนแพ้ถั่ว", "x" * 300, "고양이 이름은 나비", "안나는 땅콩 알레르기가 있다", "Ana likes tofu"]
     m.add_many(facts)
@@ -144,7 +144,7 @@ def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
         assert first.text == facts[fact]
 
 
-def test_the_best_are_the_same_whatever_is_asked_for_beyond_them(m: Memory):
+def test_extra_candidates_do_not_change_the_best_hits(m: Memory):
     m.add_many([f"cat number {n}" for n in range(40)])
     request, view = requested(10, "lexical", {}), ScopeView(m.store, m.scope)
     requests = (replace(request, beyond=beyond) for beyond in (0, 25))
@@ -164,7 +164,7 @@ CONFLICTS: list[tuple[list[str], str, int]] = [
 
 
 @pytest.mark.parametrize(("facts", "question", "conflicts"), CONFLICTS)
-def test_what_asks_or_shares_one_word_alone_contradicts_nothing(facts: list[str], question: str, conflicts: int):
+def test_questions_and_single_shared_words_are_no_contradiction(facts: list[str], question: str, conflicts: int):
     with Memory(encoder=None, policy=None) as m:
         m.add_many(facts)
         assert [len(hit.conflicts) for hit in m.search(question)] == [conflicts] * 2
@@ -264,7 +264,7 @@ def memory_of(name: str, *facts: tuple[str, str], reverse: bool = False, **optio
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("older", "newer", "question"), CHANGED)
-def test_the_newer_of_two_values_is_found_first(name: str, reverse: bool, older: str, newer: str, question: str):
+def test_newer_of_two_values_ranks_first(name: str, reverse: bool, older: str, newer: str, question: str):
     for one, other in ((older, newer), (newer, older)):
         memory = memory_of(name, (one, OLDER), (other, NEWER), reverse=reverse, user_id="ana")
         first, second = memory.search(question, user_id="ana", top_k=2)
@@ -274,7 +274,7 @@ def test_the_newer_of_two_values_is_found_first(name: str, reverse: bool, older:
         assert memory.search(question, user_id="ana", top_k=1)[0].text == other
 
 
-def test_by_words_alone_the_newest_of_several_values_is_first_however_few_are_asked_for():
+def test_newest_value_ranks_first_without_an_encoder_for_any_top_k():
     for policy in (None, "default"):
         memory = Memory(encoder=None, policy=policy)
         for year in range(2010, 2020):
@@ -285,16 +285,14 @@ def test_by_words_alone_the_newest_of_several_values_is_first_however_few_are_as
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("newer", "right", "question"), BESIDE)
 @pytest.mark.model
-def test_a_newer_fact_that_holds_beside_another_does_not_go_before_the_one_that_answers(
-    reverse, newer, right, question
-):
+def test_compatible_newer_fact_does_not_outrank_the_answer(reverse, newer, right, question):
     memory = memory_of("default", (right, OLDER), (newer, NEWER), reverse=reverse)
     assert memory.search(question, top_k=1)[0].text == right
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("question", PAST)
-def test_where_the_past_is_asked_for_time_changes_nothing(name: str, question: str):
+def test_question_about_the_past_ignores_recency(name: str, question: str):
     for older, newer in (("I live in Oslo", "I live in Bergen"), ("I live in Bergen", "I live in Oslo")):
         memory = memory_of(name, (older, OLDER), (newer, NEWER))
         assert not any(hit.instead_of for hit in memory.search(question))
@@ -304,7 +302,7 @@ def test_where_the_past_is_asked_for_time_changes_nothing(name: str, question: s
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_what_different_people_say_does_not_contradict(name: str):
+def test_statements_of_different_people_do_not_contradict(name: str):
     users, speakers = bare(name), bare(name)
     users.add("I live in Oslo", user_id="ana", event_time=OLDER)
     users.add("I live in Bergen", user_id="bo", event_time=NEWER)
@@ -314,7 +312,7 @@ def test_what_different_people_say_does_not_contradict(name: str):
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_the_date_of_where_a_fact_comes_from_tells_which_is_newer(name: str):
+def test_source_date_decides_which_fact_is_newer(name: str):
     for dates in ((OLDER, NEWER), (NEWER, OLDER)):
         memory = bare(name)
         sources = [Provenance("conversation", date=date) for date in dates]

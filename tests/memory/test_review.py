@@ -65,13 +65,13 @@ def test_the_command_prints_groups_and_the_sum(file: Path) -> None:
     assert records[1]["item"] == "m1"
 
 
-def test_a_memory_without_notes_or_without_a_policy_says_so() -> None:
+def test_review_of_an_empty_memory_or_without_a_policy() -> None:
     assert str(Memory(encoder="hashing").review()) == "There are no notes."
     with pytest.raises(InvalidPolicy):
         Memory(encoder="hashing", policy=None).review()
 
 
-def test_a_note_that_harms_comes_first_with_what_it_cost() -> None:
+def test_harmful_note_comes_first_with_its_cost() -> None:
     memory = Memory(encoder="hashing")
     harms, helps = memory.add_many([BUTTON, PLUG])
     accounts = [
@@ -89,7 +89,7 @@ def test_a_note_that_harms_comes_first_with_what_it_cost() -> None:
     )
 
 
-def test_what_a_decision_needs_is_counted() -> None:
+def test_review_states_how_many_turns_a_verdict_needs() -> None:
     memory = Memory(encoder="hashing")
     item = memory.add(PLUG)
 
@@ -118,7 +118,7 @@ def memory_of_two() -> tuple[Memory, str, str]:
     return memory, one.id, other.id
 
 
-def test_what_is_settled_is_done_at_once_in_the_journal_and_undone() -> None:
+def test_settle_is_atomic_and_can_be_undone() -> None:
     memory, one, other = memory_of_two()
     cat = memory.add(CAT).id
     before = [memory.get(id) for id in (one, other, cat)]
@@ -140,7 +140,7 @@ def test_what_is_settled_is_done_at_once_in_the_journal_and_undone() -> None:
     assert [memory.get(id) for id in (one, other, cat)] == before, "a bad id changes nothing"
 
 
-def test_what_is_pinned_is_shown_always_and_never_withheld() -> None:
+def test_pinned_item_is_always_shown() -> None:
     memory, _, other = memory_of_two()
 
     def turns(most: int) -> list[bool]:
@@ -160,7 +160,7 @@ def test_what_is_pinned_is_shown_always_and_never_withheld() -> None:
     assert turns(200).count(False) > 3
 
 
-def test_options_of_the_command_settle_and_undo(file: Path, tmp_path: Path) -> None:
+def test_review_command_settles_and_undoes(file: Path, tmp_path: Path) -> None:
     copy = tmp_path / "a.mem"
     copy.write_bytes(file.read_bytes())
 
@@ -181,7 +181,7 @@ def test_options_of_the_command_settle_and_undo(file: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
-def test_on_a_terminal_a_key_decides_about_each_note(file: Path, tmp_path: Path) -> None:
+def test_review_on_a_terminal_asks_about_each_note(file: Path, tmp_path: Path) -> None:
     import pty
     import termios
 
@@ -207,7 +207,7 @@ def test_on_a_terminal_a_key_decides_about_each_note(file: Path, tmp_path: Path)
     assert settled == {PLUG: {"kept": "earns"}, BUTTON: {}, CAT: {"pinned": True}}
 
 
-def test_a_served_memory_settles_for_who_may_write(server: MemoryServer) -> None:
+def test_settle_over_http_needs_the_write_role(server: MemoryServer) -> None:
     with Client(server.url, server.tokens.add(new_access(tenant="review", roles=ROLES))) as client:
         one, other = client.add_many([BUTTON, PLUG])
         retired, pinned = client.settle(retire=[one.id], pin=[other.id])

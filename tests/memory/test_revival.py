@@ -100,7 +100,7 @@ WAYS: list[Callable[[Memory], None]] = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_what_comes_to_life_is_found_by_meaning_words_and_filters(way: Callable[[Memory], None], path: Path) -> None:
+def test_revived_item_is_found_by_meaning_words_and_filters(way: Callable[[Memory], None], path: Path) -> None:
     with opened(path) as memory:
         finds(memory, SAID)  # the caches follow what comes
         finds(memory, SAID, where={"about": "Bo"})
@@ -114,7 +114,7 @@ def test_what_comes_to_life_is_found_by_meaning_words_and_filters(way: Callable[
         assert finds(again, SAID, mode="dense", top_k=1) == [SAID]
 
 
-def test_many_that_come_to_life_are_encoded_while_others_can_write(path: Path) -> None:
+def test_revived_items_are_encoded_without_blocking_writers(path: Path) -> None:
     said = [f"fact number {n} about topic {n % 7}" for n in range(300)]
     with opened(path) as memory:
         memory.add_many(said, source="one")
@@ -134,7 +134,7 @@ def test_many_that_come_to_life_are_encoded_while_others_can_write(path: Path) -
         assert finds(memory, said[7], mode="dense", top_k=1) == [said[7]]
 
 
-def test_what_an_older_version_left_without_a_vector_is_named_and_made(path: Path) -> None:
+def test_missing_vectors_are_reported_and_made(path: Path) -> None:
     with Memory(path, encoder="hashing:32", policy=None, writer=None) as memory:
         memory.add_many([SAID, "Cy plays chess"])
     behind_its_back(path, "DELETE FROM vectors_1 WHERE n = 1")
@@ -149,7 +149,7 @@ def test_what_an_older_version_left_without_a_vector_is_named_and_made(path: Pat
         assert finds(memory, SAID, mode="dense", top_k=1) == [SAID]
 
 
-def test_an_open_memory_finds_what_compact_made(path: Path) -> None:
+def test_open_memory_sees_vectors_made_by_compact(path: Path) -> None:
     with opened(path) as memory:
         memory.add_many([SAID, "Cy plays chess"])
         with Memory(path, encoder=None, policy=None, writer=None) as words_only:
@@ -160,7 +160,7 @@ def test_an_open_memory_finds_what_compact_made(path: Path) -> None:
         assert finds(memory, "Di has a boat", mode="dense", top_k=1) == ["Di has a boat"]
 
 
-def test_opening_makes_the_vectors_of_what_an_undo_brought_back_without_an_encoder(path: Path) -> None:
+def test_opening_makes_vectors_of_items_revived_without_an_encoder(path: Path) -> None:
     with opened(path) as memory:
         memory.add(SAID, source="one")
         memory.add(SAID, source="two")
@@ -176,7 +176,7 @@ def test_opening_makes_the_vectors_of_what_an_undo_brought_back_without_an_encod
         assert check(memory.store) == []
 
 
-def test_the_commands_rollback_gives_a_vector_to_what_it_brings_back(path: Path) -> None:
+def test_rollback_command_makes_vectors_of_revived_items(path: Path) -> None:
     with Memory(path, encoder="hashing:32", policy=None, writer=None) as memory:
         memory.add(SAID, source="one")
         memory.add(SAID, source="two")
@@ -186,7 +186,7 @@ def test_the_commands_rollback_gives_a_vector_to_what_it_brings_back(path: Path)
         assert check(memory.store) == []
 
 
-def test_a_file_without_vectors_stays_without_after_these_commands(path: Path) -> None:
+def test_commands_make_no_vectors_in_a_file_without_an_encoder(path: Path) -> None:
     with Memory(path, encoder=None, policy=None, writer=None) as memory:
         memory.add(SAID, source="one")
         memory.add(SAID, source="two")
@@ -221,7 +221,7 @@ def test_a_deletion_that_was_refused_stays_refused() -> None:
         assert texts(memory) == [SAID]
 
 
-def test_a_fact_of_two_conversations_stays_when_one_of_them_is_rolled_back(path: Path) -> None:
+def test_fact_from_two_sources_survives_one_rollback(path: Path) -> None:
     with Memory(path, encoder=WordEncoder(32), policy=None, writer="rules") as memory:
         said = [{"role": "user", "content": "I live in Turin."}]
         for source in ("monday", "friday"):
@@ -237,7 +237,7 @@ def test_a_fact_of_two_conversations_stays_when_one_of_them_is_rolled_back(path:
         assert check(memory.store) == []
 
 
-def test_what_has_ended_does_not_come_back_with_a_clock_that_is_set_back(path: Path) -> None:
+def test_expired_item_stays_hidden_after_the_clock_went_back(path: Path) -> None:
     times = ["2026-05-01T12:00:00"]
     with Memory(path, encoder=WordEncoder(32), policy=None, writer=None, clock=lambda: times[-1]) as memory:
         memory.add("the code is 4711", ttl=60)

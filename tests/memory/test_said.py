@@ -91,7 +91,7 @@ def test_questions_commands_and_greetings_are_not_kept(memory: Memory, path: Pat
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
-def test_lines_of_pasted_blocks_are_not_kept_and_what_is_said_around_them_is(memory: Memory, path: Path) -> None:
+def test_pasted_blocks_are_skipped_and_words_around_them_kept(memory: Memory, path: Path) -> None:
     told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
     lines, kept_lines, gone = 0, list[str](), list[str]()
     for block in told["pastes"]:
@@ -108,7 +108,7 @@ def test_lines_of_pasted_blocks_are_not_kept_and_what_is_said_around_them_is(mem
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.stem)
-def test_of_a_mixed_message_the_statements_are_kept(memory: Memory, path: Path) -> None:
+def test_mixed_message_keeps_its_statements(memory: Memory, path: Path) -> None:
     told, spoken = json.loads(path.read_text("utf-8")), Spoken(memory)
     wrong = []
     for message in told["mixed"]:
@@ -130,7 +130,7 @@ def test_a_short_answer_is_kept_with_its_question(memory: Memory, path: Path) ->
     assert not wrong
 
 
-def test_what_is_said_of_the_task_at_hand_is_not_kept_in_any_language() -> None:
+def test_remarks_about_the_task_are_not_kept_in_any_language() -> None:
     for name in ("nothing", "nothing_other"):
         kept = [text for text in TALK[name] if statements(text)]
         assert len(kept) <= 0.05 * len(TALK[name]), kept
@@ -157,7 +157,7 @@ def test_notes_without_a_verb_are_kept_and_lines_of_logs_are_not() -> None:
     assert plain(both) in found(both)
 
 
-def test_of_short_outputs_of_tools_nothing_is_kept_and_what_is_said_beside_them_is() -> None:
+def test_short_tool_outputs_are_skipped_and_words_beside_them_kept() -> None:
     lines, kept_lines = 0, list[str]()
     for block in TALK["tools"]:
         kept = [plain(one.text) for one in statements(block)]
@@ -169,7 +169,7 @@ def test_of_short_outputs_of_tools_nothing_is_kept_and_what_is_said_beside_them_
     assert len(kept_lines) <= 0.03 * lines, kept_lines
 
 
-def test_words_that_order_in_one_language_are_names_in_statements_of_others() -> None:
+def test_command_words_may_be_names_in_other_languages() -> None:
     for language, forms in TALK["of_names"].items():
         said = [form.format(name) for name in TALK["names"] for form in forms]
         gone = [text for text in said if not statements(text)]
@@ -211,7 +211,7 @@ def test_each_message_has_its_own_date(memory: Memory) -> None:
     assert [item.event_time[:4] for item in memory.add(messages, infer=True)] == ["2024", "2025"]
 
 
-def test_others_are_kept_by_an_option_and_named_speakers_with_their_names() -> None:
+def test_other_speakers_are_kept_by_option_with_their_names() -> None:
     talk = [
         {"role": "user", "content": "I booked the small room."},
         {"role": "assistant", "content": "Your table is booked for eight. Check the map first."},
@@ -312,7 +312,7 @@ def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) ->
         "error: failed to push some refs to 'origin'\nhint: Updates were rejected because the tip is behind",
     ],
 )
-def test_of_the_output_of_a_tool_nothing_is_kept_however_short(memory: Memory, pasted: str) -> None:
+def test_tool_output_is_never_kept(memory: Memory, pasted: str) -> None:
     assert Spoken(memory).kept(pasted) == []
     assert Spoken(memory).kept(f"{pasted}\nwhat does this mean?") == []
     assert "my desk is b14" in Spoken(memory).kept(f"My desk is B14.\n\n{pasted}")
@@ -337,7 +337,7 @@ def test_of_the_output_of_a_tool_nothing_is_kept_however_short(memory: Memory, p
         "Updating the kernel needs a reboot on our boxes",
     ],
 )
-def test_what_begins_like_the_output_of_a_tool_and_is_said_is_kept(memory: Memory, said: str) -> None:
+def test_statement_that_begins_like_tool_output_is_kept(memory: Memory, said: str) -> None:
     assert Spoken(memory).kept(said) == [plain(said)]
 
 
@@ -359,25 +359,25 @@ def test_what_begins_like_the_output_of_a_tool_and_is_said_is_kept(memory: Memor
         "好了，谢谢！",
     ],
 )
-def test_a_courtesy_asks_for_nothing(said: str) -> None:
+def test_courtesies_trigger_no_search(said: str) -> None:
     assert not asks(said)
     assert asks(f"{said}, where is the invoice of Anna?")
 
 
-def test_of_several_speakers_each_corrects_only_what_they_said(memory: Memory) -> None:
+def test_speaker_corrects_only_own_statements(memory: Memory) -> None:
     for speaker, text in (("Ana", "I live in Rome."), ("Bo", "I live in Paris."), ("Ana", "I moved to Oslo.")):
         memory.add([{"role": "user", "name": speaker, "content": text}], infer=True)
     assert sorted(texts(memory)) == ["Ana: I moved to Oslo.", "Bo: I live in Paris."]
 
 
-def test_statements_of_a_message_are_notes_of_their_own_and_what_leans_stays_with_them(memory: Memory) -> None:
+def test_message_is_split_into_notes_with_their_dependent_sentences(memory: Memory) -> None:
     memory.add("My sister Lea called. She works at a bank. The rent is due on the 3rd.", infer=True)
     assert texts(memory) == ["My sister Lea called. She works at a bank.", "The rent is due on the 3rd."]
     memory.add("Our allergies:\n- Max: nuts\n- Ida: milk", infer=True)
     assert "Our allergies:\n- Max: nuts\n- Ida: milk" in texts(memory)
 
 
-def test_a_request_to_remember_wins_over_everything(memory: Memory) -> None:
+def test_explicit_request_to_remember_is_always_kept(memory: Memory) -> None:
     memory.add("Remember this:\n\n```\nPORT=8080\nHOST=db1\n```\n\nThanks!", infer=True)
     (item,) = memory.get_all()
     assert "PORT=8080" in item.text
@@ -403,7 +403,7 @@ def test_a_request_to_remember_wins_over_everything(memory: Memory) -> None:
     ],
 )
 @pytest.mark.parametrize("writer", ["default", "rules"])
-def test_control_characters_and_half_an_emoji_lose_nothing(said: str, kept: str, writer: str) -> None:
+def test_control_characters_are_cleaned_without_losing_text(said: str, kept: str, writer: str) -> None:
     with opened(writer) as memory:
         assert [item.text for item in memory.add([{"role": "user", "content": said}], infer=True)] == [kept]
 
@@ -412,7 +412,7 @@ def failing(messages: Any) -> list[str]:
     raise ConnectionError("away")
 
 
-def test_what_a_writer_fails_at_is_cleaned_and_kept() -> None:
+def test_text_is_cleaned_and_kept_if_the_writer_fails() -> None:
     with opened(Facts(failing)) as memory:
         (item,) = memory.add("I live in Lyon.\x00", infer=True)
         assert (item.text, item.metadata) == ("I live in Lyon.", {"extraction": "failed"})
@@ -445,14 +445,14 @@ def test_facts_are_made_beside_the_notes_and_link_to_them() -> None:
         assert texts(memory) == ["I moved to Porto."]
 
 
-def test_a_note_takes_the_place_of_what_it_contradicts(memory: Memory) -> None:
+def test_note_replaces_the_statement_it_contradicts(memory: Memory) -> None:
     memory.add("I live in Bergen.", infer=True)
     memory.add("I moved to Oslo.", infer=True)
     assert texts(memory) == ["I moved to Oslo."]
 
 
 @pytest.mark.parametrize("writer", ["default", "rules"])
-def test_what_two_conversations_tell_outlives_the_rollback_of_the_first(writer: str) -> None:
+def test_statement_of_two_conversations_survives_one_rollback(writer: str) -> None:
     with opened(writer) as memory:
         for source in ("first", "second"):
             memory.add("My cat is called Tom.", infer=True, source=source)
@@ -487,7 +487,7 @@ def test_what_two_conversations_tell_outlives_the_rollback_of_the_first(writer: 
         "\u200b",
     ],
 )
-def test_any_text_is_read(text: str) -> None:
+def test_statement_reader_accepts_any_text(text: str) -> None:
     assert all(statement.text.strip() for statement in statements(text))
     assert len(speech(text)) == len(text.splitlines())
     assert clean(clean(text)) == clean(text)
@@ -497,7 +497,7 @@ def test_any_text_is_read(text: str) -> None:
     "unit",
     ["- a\n", "Remember this:\n", "a:\n", "a, ", "no, ", "```\n", "\x1b[", "what is ", "x" * 9, "( ", ". ", "? ", "。"],
 )
-def test_the_time_to_read_grows_with_the_length_alone(unit: str) -> None:
+def test_reading_time_is_linear_in_length(unit: str) -> None:
     import time
 
     def seconds(count: int) -> float:
@@ -510,9 +510,7 @@ def test_the_time_to_read_grows_with_the_length_alone(unit: str) -> None:
 
 
 @pytest.mark.parametrize(("earlier", "later"), [("4", "4-"), ("7a ", "x.")])
-def test_what_is_said_beside_a_text_of_many_numbers_is_kept_in_little_time(
-    memory: Memory, earlier: str, later: str
-) -> None:
+def test_long_number_texts_are_read_in_bounded_time(memory: Memory, earlier: str, later: str) -> None:
     import time
 
     begun = time.process_time()  # of this process alone, however busy the machine is
@@ -521,7 +519,7 @@ def test_what_is_said_beside_a_text_of_many_numbers_is_kept_in_little_time(
     assert time.process_time() - begun < 4.0
 
 
-def test_an_item_is_of_the_person_whose_words_it_holds(memory: Memory) -> None:
+def test_item_belongs_to_the_speaker(memory: Memory) -> None:
     (item,) = memory.add("I live in Rome.", infer=True, user_id="bo")
     assert isinstance(item, Item)
     assert item.scope.user == "bo"
@@ -531,7 +529,7 @@ USERS = json.loads((Path(__file__).parent / "talk_of_users.json").read_text("utf
 
 
 @pytest.mark.parametrize(("half", "most"), [("seen", 0.05), ("unseen", 0.4)])
-def test_what_users_write_beside_the_task_is_no_note_and_what_they_state_is(half: str, most: float) -> None:
+def test_user_messages_yield_statements_and_no_task_remarks(half: str, most: float) -> None:
     kept = [text for text in USERS[half]["nothing"] if statements(text)]
     assert len(kept) <= most * len(USERS[half]["nothing"]), kept
     assert [text for text in USERS[half]["statements"] if not statements(text)] == []
@@ -547,7 +545,7 @@ def test_what_users_write_beside_the_task_is_no_note_and_what_they_state_is(half
         ("Denk daran, dass ich um sechs aufstehe.", "Denk daran, dass ich um sechs aufstehe."),
     ],
 )
-def test_what_a_german_asks_to_remember_is_kept_as_a_sentence(memory: Memory, request_to_keep: str, note: str) -> None:
+def test_german_request_to_remember_becomes_a_sentence(memory: Memory, request_to_keep: str, note: str) -> None:
     assert [item.text for item in memory.add(request_to_keep, infer=True)] == [note]
 
 
@@ -561,17 +559,17 @@ def test_what_a_german_asks_to_remember_is_kept_as_a_sentence(memory: Memory, re
         "位于分支 main\n您的分支与上游分支 'origin/main' 一致。\n\n无文件要提交，干净的工作区",
     ],
 )
-def test_git_speaks_other_languages_too(memory: Memory, output: str) -> None:
+def test_git_output_is_recognised_in_other_languages(memory: Memory, output: str) -> None:
     assert memory.add(output, infer=True) == []
     assert memory.add("En la rama main usamos squash.", infer=True)
 
 
-def test_what_a_numbered_thing_does_is_a_statement(memory: Memory) -> None:
+def test_sentence_about_a_numbered_thing_is_a_statement(memory: Memory) -> None:
     assert [item.text for item in memory.add("Test 3 passes.", infer=True)] == ["Test 3 passes."]
     assert memory.add("Plot 3 lines.", infer=True) == []
 
 
-def test_a_long_text_is_encoded_to_be_stored_and_not_to_look_for_what_it_replaces() -> None:
+def test_long_text_is_encoded_once_for_storage_only() -> None:
     class Counter:
         """Encodes as "hashing" does, and counts the texts."""
 

@@ -68,7 +68,7 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
         ("IBAN DE89 3704 0044 0532 0130 00, please", "iban", "DE89 3704 0044 0532 0130 00"),
     ],
 )
-def test_what_is_found(text: str, kind: str, found: str) -> None:
+def test_scan_finds_sensitive_spans(text: str, kind: str, found: str) -> None:
     assert [(span.kind, text[span.start : span.end]) for span in sensitive(text)] == [(kind, found)]
     hidden = without_secrets(text)
     assert hidden == (text if kind in PERSONAL else text.replace(found, HIDDEN))
@@ -100,7 +100,7 @@ def test_what_is_found(text: str, kind: str, found: str) -> None:
         "she met him @ the station",
     ],
 )
-def test_what_is_not(text: str) -> None:
+def test_scan_ignores_harmless_text(text: str) -> None:
     assert sensitive(text) == []
 
 
@@ -116,7 +116,7 @@ SLOW = ["a-", "eyJ_", "password ", "token=", "api_key: ", "x_", "1 ", "a@", "sk-
 
 
 @pytest.mark.parametrize("unit", SLOW)
-def test_no_text_takes_for_ever(unit: str) -> None:
+def test_scan_time_is_bounded_for_hostile_text(unit: str) -> None:
     """A megabyte of what each rule has to look at closest; a rule that tries all ways would not end in days."""
     assert sensitive(unit * (400_000 // len(unit))) is not None
 
@@ -125,7 +125,7 @@ def memory(action: str, personal: str = "allow") -> Memory:
     return Memory(":memory:", encoder="hashing", scan=scan_of(action, personal))
 
 
-def test_in_quarantine_it_is_found_by_no_search_until_it_is_released() -> None:
+def test_quarantined_item_is_not_found_until_released() -> None:
     with memory("quarantine") as held:
         item = held.add(f"the deploy key is {KEY}", user_id="ana")
         assert item.status is Status.QUARANTINED
@@ -141,7 +141,7 @@ def test_in_quarantine_it_is_found_by_no_search_until_it_is_released() -> None:
             held.release(item.id)
 
 
-def test_what_is_reworded_or_takes_the_place_of_another_is_looked_through_too() -> None:
+def test_updates_and_successors_are_scanned() -> None:
     with memory("quarantine") as held:
         item, other = (held.add(text, user_id="ana") for text in ("the key is under the mat", "the card is new"))
         assert held.update(item.id, f"the key is {KEY}").status is Status.QUARANTINED
@@ -150,7 +150,7 @@ def test_what_is_reworded_or_takes_the_place_of_another_is_looked_through_too() 
         assert held.add("harmless", user_id="ana", metadata={"seen": [KEY]}).status is Status.QUARANTINED
 
 
-def test_redacted_it_is_kept_without(path: Path) -> None:
+def test_redacted_item_is_stored_without_the_secret(path: Path) -> None:
     with Memory(path, encoder="hashing", scan=scan_of("redact", "redact")) as kept:
         item = kept.add(f"deploy with {KEY}, ask ana@example.org", user_id="ana", metadata={"note": KEY})
         assert item.text == f"deploy with {REMOVED}, ask [email removed]"
@@ -167,7 +167,7 @@ def test_redacted_it_is_kept_without(path: Path) -> None:
     assert KEY.encode() not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
-def test_every_field_is_looked_through() -> None:
+def test_every_text_field_is_scanned() -> None:
     with memory("quarantine") as held:
         item = held.add("harmless", user_id="ana")
         assert held.update(item.id, metadata={"note": KEY}).status is Status.QUARANTINED
@@ -187,7 +187,7 @@ def test_every_field_is_looked_through() -> None:
                 strict.add_many(["tea"], provenances=[told])
 
 
-def test_a_function_of_ones_own_finds_what_it_knows() -> None:
+def test_own_scan_function_finds_its_terms() -> None:
     def codename(text: str) -> list[SensitiveSpan]:
         place = text.find("Bluebird")
         return [SensitiveSpan("codename", place, place + 8)] if place >= 0 else []
@@ -198,7 +198,7 @@ def test_a_function_of_ones_own_finds_what_it_knows() -> None:
 
 
 @pytest.mark.parametrize("actions", [{"api_key": "burn"}, {"apikey": "redact"}])
-def test_what_does_not_exist_is_refused(actions: dict[str, str]) -> None:
+def test_unknown_scan_kinds_and_actions_are_refused(actions: dict[str, str]) -> None:
     with pytest.raises(UnknownName):
         Scan(actions)
 
@@ -228,7 +228,7 @@ def states(file: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("format", FILES)
-def test_a_secret_goes_into_quarantine_and_is_counted(tmp_path: Path, format: str, capsys) -> None:
+def test_import_quarantines_and_counts_secrets(tmp_path: Path, format: str, capsys) -> None:
     file = taken(tmp_path, format)
     assert "2 items, 0 that were there already, 1 of them in quarantine (password 1;" in capsys.readouterr().out
     assert states(file) == {SECRET: "quarantined", PLAIN: "active"}
@@ -236,7 +236,7 @@ def test_a_secret_goes_into_quarantine_and_is_counted(tmp_path: Path, format: st
         assert finds(memory, "password green tea swordfish7") == [PLAIN]
 
 
-def test_another_action_may_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_action_for_secrets_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = taken(tmp_path, "jsonl", "--secrets", "redact")
     assert "2 items, 0 that were there already, 1 without what was taken out of them." in capsys.readouterr().out
     assert states(file) == {"My password is [password removed].": "active", PLAIN: "active"}
@@ -244,7 +244,7 @@ def test_another_action_may_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixt
     assert states(taken(tmp_path / "b", "jsonl", "--secrets", "allow")) == {SECRET: "active", PLAIN: "active"}
 
 
-def test_refused_names_the_line_and_takes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_import_names_the_line_and_imports_no_items(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = taken(tmp_path, "jsonl", "--secrets", "refuse")
     assert "line 1: the text holds what is not remembered here: password" in capsys.readouterr().err
     assert states(file) == {}
@@ -263,7 +263,7 @@ def exported(folder: Path) -> Path:
     return folder / "all.jsonl"
 
 
-def test_our_own_format_is_looked_through_and_what_was_let_out_stays_out(tmp_path: Path, capsys) -> None:
+def test_native_import_is_scanned_and_respects_releases(tmp_path: Path, capsys) -> None:
     source, file = exported(tmp_path), tmp_path / "new.mem"
     capsys.readouterr()
     main(["memory", "import", str(source), "--file", str(file)])
@@ -277,7 +277,9 @@ WHOLE = {"refuse": "the text holds what is not remembered here: password", "reda
 
 
 @pytest.mark.parametrize("action", WHOLE)
-def test_our_own_format_is_refused_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str) -> None:
+def test_native_import_with_a_refused_secret_is_refused_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
     source, file = exported(tmp_path), tmp_path / "new.mem"
     main(["memory", "import", str(source), "--file", str(file), "--secrets", action])
     assert WHOLE[action] in capsys.readouterr().err

@@ -41,12 +41,12 @@ def sources(memory: Memory, episode: str) -> list[tuple[str, float]]:
         ("", "", "tool-failed"),
     ],
 )
-def test_commands_and_the_signals_in_their_ends(command: str, succeeded: str, failed: str) -> None:
+def test_tool_results_map_to_signals(command: str, succeeded: str, failed: str) -> None:
     assert signals.read_tool(command, failed=False) == succeeded
     assert signals.read_tool(command, failed=True) == failed
 
 
-def test_a_check_behind_a_pipe_fails_by_what_it_prints() -> None:
+def test_piped_check_fails_by_its_output() -> None:
     printed = "collected 12 items\n=========== 2 failed, 10 passed in 0.31s ==========="
     assert signals.read_tool("pytest | tail -3", failed=False, output=printed) == "check-failed"
     assert signals.read_tool("pytest | tail -3", failed=False, output="12 passed, 0 failed") == "check-passed"
@@ -73,11 +73,11 @@ def test_a_check_behind_a_pipe_fails_by_what_it_prints() -> None:
         ("", ""),
     ],
 )
-def test_messages_and_the_signals_in_them(message: str, signal: str) -> None:
+def test_replies_map_to_signals(message: str, signal: str) -> None:
     assert signals.read_reply(message, "fix the parser of dates") == signal
 
 
-def test_the_better_of_two_notes_comes_first_without_a_reward_by_anybody() -> None:
+def test_signals_alone_rank_the_better_note_first() -> None:
     memory, draw, first = opened(), random.Random(3), []
     memory.add(SLOW)
     better = memory.add(FAST)
@@ -89,7 +89,7 @@ def test_the_better_of_two_notes_comes_first_without_a_reward_by_anybody() -> No
     assert sum(first[-30:]) >= 27
 
 
-def test_a_signal_is_the_reward_of_what_was_shown_before_it_in_the_name_of_its_person() -> None:
+def test_signal_rewards_earlier_searches_in_the_persons_name() -> None:
     memory = opened()
     note = memory.add(FAST, user_id="ann")
     episode = memory.episode("build the documentation", user_id="ann", by="ann")
@@ -101,7 +101,7 @@ def test_a_signal_is_the_reward_of_what_was_shown_before_it_in_the_name_of_its_p
     assert not episode.signal("check-passed").applied  # the same again says nothing new
 
 
-def test_who_asks_the_same_after_a_check_that_passed_wants_it_once_more() -> None:
+def test_repeated_question_after_a_passed_check_is_no_repetition_signal() -> None:
     memory = opened()
     memory.add(FAST)
     for failed, names in ((False, ["check-passed"]), (True, ["check-failed", "repetition"])):
@@ -141,7 +141,7 @@ def test_a_storm_of_signals_counts_as_one() -> None:
     assert episode.record().reward in (0.0, 1.0)
 
 
-def test_what_somebody_says_outweighs_all_signals() -> None:
+def test_explicit_reward_outweighs_all_signals() -> None:
     memory = opened()
     note = memory.add(FAST)
     episode = memory.episode("build the documentation", by="ann")
@@ -154,7 +154,7 @@ def test_what_somebody_says_outweighs_all_signals() -> None:
     assert episode.record().reward == 1.0
 
 
-def test_a_signal_is_rolled_back_by_its_source_or_with_its_person_and_what_was_said_stays() -> None:
+def test_signals_roll_back_by_source_or_person_and_rewards_stay() -> None:
     memory = opened()
     note = memory.add(FAST)
     episodes = [memory.episode("build the documentation", by=person) for person in ("ann", "bob")]
@@ -172,7 +172,7 @@ def test_a_signal_is_rolled_back_by_its_source_or_with_its_person_and_what_was_s
         memory.rollback(source="signal:tanks")
 
 
-def test_after_reopening_signals_count_as_before(tmp_path: object) -> None:
+def test_signals_count_the_same_after_reopening(tmp_path: object) -> None:
     path = f"{tmp_path}/agent.mem"
     with Memory(path, encoder="hashing", seed=1) as memory:
         note = memory.add(FAST)
@@ -196,7 +196,7 @@ def test_signals_can_be_switched_off_one_by_one() -> None:
     assert "says nothing" in opened().episode("x").signal("silent").reason
 
 
-def test_wrong_signals_are_named() -> None:
+def test_unknown_signals_are_refused() -> None:
     with pytest.raises(UnknownName, match="tanks"):
         opened(signals=["tanks"])
     with pytest.raises(InvalidFilter, match="signals='thanks'"):

@@ -63,7 +63,7 @@ def test_the_order_of_a_stage_counts_and_the_explanation_names_it() -> None:
     assert all(hit.why.terms for hit in turned)
 
 
-def test_stages_work_in_turn_and_hear_of_the_question_and_its_filters() -> None:
+def test_stages_run_in_order_with_question_and_filters() -> None:
     requests: list[StageRequest] = []
 
     def listen(request: StageRequest, hits: Sequence[Hit]) -> Sequence[Hit]:
@@ -79,7 +79,7 @@ def test_stages_work_in_turn_and_hear_of_the_question_and_its_filters() -> None:
     assert [kind.value for kind in requests[0].options.kinds] == ["fact"]
 
 
-def test_a_stage_that_gives_what_it_was_not_given_is_named() -> None:
+def test_stage_with_invalid_output_is_named() -> None:
     stages = {
         "invents": lambda request, hits: [*hits, replace(hits[0], item=replace(hits[0].item, id="m99"))],
         "repeats": lambda request, hits: [*hits, hits[0]],
@@ -96,7 +96,7 @@ def test_a_stage_that_gives_what_it_was_not_given_is_named() -> None:
     ("newest", "takes several"), (farthest_first, "takes several"), ([3], "must be a function"),
     (["no-such"], "no stage 'no-such'"),
 ])  # fmt: skip
-def test_stages_that_cannot_be_are_refused_before_a_file_is_made(stages: Any, says: str, tmp_path: Any) -> None:
+def test_invalid_stages_are_refused_before_a_file_is_made(stages: Any, says: str, tmp_path: Any) -> None:
     with pytest.raises((InvalidFilter, KeepworthError), match=says):
         Memory(tmp_path / "agent.mem", encoder=None, stages=stages)
     assert not (tmp_path / "agent.mem").exists()

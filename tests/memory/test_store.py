@@ -104,7 +104,7 @@ def carry_out(m: Memory, episodes: list, undone: list, step: tuple) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, max_size=22))
-def test_replay_is_the_view_whatever_happened(behind, sequence):
+def test_replay_equals_the_view_after_any_history(behind, sequence):
     m = memory()
     episodes = [m.episode(user_id=user or ALL) for user in ("ana", "bo", "")]
     undone: list[str] = []
@@ -156,14 +156,14 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     assert bank.content_hash() == fingerprint
 
 
-def test_ranges():
+def test_ranges_are_joined_and_searched():
     assert ranges_of([5, 1, 2, 3, 9, 8]) == ((1, 3), (5, 5), (8, 9))
     # 10 cancels 1-3; 11 cancels 10; 12 cancels 11: so 10 counts.
     assert active_ranges([(10, ((1, 3),)), (11, ((10, 10),))]) == ((10, 10),)
     assert within(2, active_ranges([(10, ((1, 3),)), (11, ((10, 10),)), (12, ((11, 11),))]))
 
 
-def test_rollback_lists_what_no_longer_applies_and_undo_brings_it_back():
+def test_rollback_lists_no_ops_and_can_be_undone():
     m = memory()
     with m.episode(user_id="ana") as episode:
         first = episode.remember("Ana lives in Rome")
@@ -196,7 +196,7 @@ def test_rollback_by_source_and_of_values():
 # Rollback is replay without the rolled-back entries, whatever other rollbacks there were before it.
 
 
-def test_what_became_an_item_by_a_rollback_goes_with_its_own_episode(m: Memory):
+def test_duplicate_revived_by_a_rollback_belongs_to_its_episode(m: Memory):
     with m.episode() as one:
         one.remember("a cat")
     with m.episode() as other:
@@ -207,7 +207,7 @@ def test_what_became_an_item_by_a_rollback_goes_with_its_own_episode(m: Memory):
     assert texts(m) == []
 
 
-def test_a_successor_comes_back_when_the_item_that_said_it_already_goes(m: Memory):
+def test_successor_is_revived_when_its_duplicate_is_rolled_back(m: Memory):
     old = m.add("lives in Oslo")
     with m.episode() as one:
         one.remember("lives in Rome")
@@ -219,7 +219,7 @@ def test_a_successor_comes_back_when_the_item_that_said_it_already_goes(m: Memor
     assert texts(m) == ["lives in Rome"]
 
 
-def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_showed_it(m: Memory):
+def test_item_made_by_a_rollback_survives_the_undo_of_an_episode_that_showed_it(m: Memory):
     a, b = m.add("likes tea"), m.add("drinks tea")
     with m.episode() as one:
         said = one.remember("tea it is")
@@ -233,7 +233,7 @@ def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_sho
     assert texts(m) == ["tea it is"]
 
 
-def test_a_successor_that_an_undo_of_an_undo_made_goes_with_what_it_replaces(m: Memory):
+def test_successor_made_by_a_double_undo_is_removed_with_its_target(m: Memory):
     with m.episode() as one:
         said = one.remember("lives in Oslo")
     undone = m.rollback(one.id)
@@ -244,7 +244,7 @@ def test_a_successor_that_an_undo_of_an_undo_made_goes_with_what_it_replaces(m: 
     assert texts(m) == []
 
 
-def test_what_was_said_again_meanwhile_is_a_duplicate_of_what_comes_back(m: Memory):
+def test_text_added_meanwhile_is_a_duplicate_of_the_revived_item(m: Memory):
     with m.episode() as one:
         said = one.remember("likes tea", repeat=True)  # so that nobody asked whether it was there
     undone = m.rollback(one.id)
@@ -253,7 +253,7 @@ def test_what_was_said_again_meanwhile_is_a_duplicate_of_what_comes_back(m: Memo
     assert [item.id for item in m.get_all()] == [said.id]
 
 
-def test_what_was_asked_of_a_persons_item_while_it_was_away_is_done_when_it_comes_back(m: Memory):
+def test_operation_on_a_rolled_back_item_applies_when_it_is_revived(m: Memory):
     tea = m.add("tea", user_id="ana")
     with m.episode(user_id="ana") as episode:
         coffee = episode.remember("coffee")
@@ -266,7 +266,7 @@ def test_what_was_asked_of_a_persons_item_while_it_was_away_is_done_when_it_come
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_is_done_and_undone_the_journal_leads_to_the_view(seed: int, m: Memory):
+def test_journal_replays_to_the_view_after_any_undo(seed: int, m: Memory):
     draw = random.Random(seed)
     undoable: list[str] = []
     for _ in range(60):

@@ -22,9 +22,7 @@ SAID = [
 
 
 @pytest.mark.parametrize(("old", "new", "also", "question"), SAID)
-def test_what_was_switched_from_is_replaced_and_what_is_used_beside_it_stays(
-    old: str, new: str, also: str, question: str
-) -> None:
+def test_switch_replaces_the_old_tool_and_keeps_others(old: str, new: str, also: str, question: str) -> None:
     memory = Memory(encoder="hashing", seed=0)
     for statement in (old, also, new):
         memory.add(statement, infer=True)
@@ -34,7 +32,7 @@ def test_what_was_switched_from_is_replaced_and_what_is_used_beside_it_stays(
 
 
 @pytest.mark.parametrize(("old", "new", "also", "question"), SAID)
-def test_what_was_switched_to_stands_before_what_was_used(old: str, new: str, also: str, question: str) -> None:
+def test_search_ranks_the_new_tool_before_the_old(old: str, new: str, also: str, question: str) -> None:
     memory = Memory(encoder="hashing", seed=0)
     for text in (old, also, new):
         memory.add(text)
@@ -43,10 +41,10 @@ def test_what_was_switched_to_stands_before_what_was_used(old: str, new: str, al
 
 
 @pytest.mark.parametrize(("old", "new"), LISTS["changes"])
-def test_a_switch_replaces(old: str, new: str) -> None:
+def test_switch_statement_replaces(old: str, new: str) -> None:
     assert replaces(old, new)
 
 
 @pytest.mark.parametrize(("old", "new"), LISTS["near_misses"])
-def test_what_only_sounds_like_a_switch_replaces_nothing(old: str, new: str) -> None:
+def test_lookalike_of_a_switch_does_not_replace(old: str, new: str) -> None:
     assert not replaces(old, new)

@@ -24,7 +24,7 @@ def filled(m: Memory) -> Memory:
     return m
 
 
-def test_an_episode_stands_for_its_searches(filled: Memory) -> None:
+def test_trace_members_list_episodes_in_place_of_their_searches(filled: Memory) -> None:
     with traces.within(TraceContext(TRACE, ("1" * 16,))), filled.episode("deploy", user_id="ana") as episode:
         episode.search()
         alone = filled.search("deploy", user_id="ana").decision
@@ -45,7 +45,7 @@ def test_a_search_that_is_logged_later_is_in_the_trace_of_its_call(filled: Memor
         assert traces.trace_of(connection, decision) == TRACE
 
 
-def test_what_is_erased_is_in_no_trace(filled: Memory) -> None:
+def test_erased_episodes_are_in_no_trace(filled: Memory) -> None:
     for user in ("ana", "bo"):
         with traces.within(TraceContext(TRACE)), filled.episode("deploy", user_id=user) as episode:
             episode.search()
@@ -65,7 +65,7 @@ def test_what_is_erased_is_in_no_trace(filled: Memory) -> None:
     assert [row.source for row in filled.outcomes() if row.unknown] == ["evaluation:tone"]
 
 
-def test_an_answers_id_that_two_episodes_had_names_none(filled: Memory) -> None:
+def test_answer_id_of_two_episodes_names_neither(filled: Memory) -> None:
     episodes = [filled.episode("deploy").id for _ in range(2)]
 
     def note(episode: str) -> str:
@@ -101,7 +101,7 @@ def test_an_evaluation_of_a_trace_rewards_each_part_of_it_once(filled: Memory) -
         ("pass", "", 1.0),
     ],
 )
-def test_a_score_counts_within_the_range_of_rewards_and_a_label_where_it_does_not(
+def test_grade_uses_a_score_in_range_or_else_the_label(
     value: float | str | None, label: str, reward: float | None
 ) -> None:
     assert grade(value, label, -1.0, 1.0) == reward

@@ -67,14 +67,14 @@ HEADER = '{"format": "keepworth memory", "version": VERSION}'
 
 
 @pytest.mark.parametrize("line", ["{}", "not json", "[1]", *(HEADER.replace("VERSION", letter) for letter in "29")])
-def test_nonsense_is_not_imported(line, m: Memory):
+def test_malformed_exports_are_refused(line, m: Memory):
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):
         imported(m.store, [line])
     assert m.store.head() == 0
 
 
 @pytest.mark.parametrize("number", ['"turn":1', '"revision":1'])
-def test_an_import_that_says_true_for_1_is_sound(number: str) -> None:
+def test_import_with_true_for_1_is_sound(number: str) -> None:
     m = memory()
     m.add_many(["a cat"], provenances=[Provenance("chat", turn=1)])
     m.update("m1", "a small cat")
@@ -86,13 +86,13 @@ def test_an_import_that_says_true_for_1_is_sound(number: str) -> None:
     assert list(exported(twin.store)) == lines
 
 
-def test_import_wants_an_empty_memory(m: Memory):
+def test_import_needs_an_empty_memory(m: Memory):
     m.add("x")
     with pytest.raises(errors.MemoryProblem, match="not empty"):
         imported(m.store, exported(m.store))
 
 
-def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_path: Path):
+def test_import_command_uses_the_encoder_of_the_export(tmp_path: Path):
     one, two, lines = (tmp_path / name for name in ("a.mem", "b.mem", "a.jsonl"))
     with keepworth.Memory(one, encoder="hashing:64") as m:
         m.add("a cat")
@@ -135,7 +135,7 @@ ODD = st.tuples(
 
 
 @given(PAIRS)
-def test_what_is_packed_comes_back_with_six_digits(pairs: list[tuple[str, float]]):
+def test_packed_scores_round_trip_to_six_digits(pairs: list[tuple[str, float]]):
     listed = packed(pairs)
     found = unpacked(listed)
     assert [id for id, _ in found] == [id for id, _ in pairs]
@@ -147,7 +147,7 @@ def test_what_is_packed_comes_back_with_six_digits(pairs: list[tuple[str, float]
 
 
 @given(st.lists(ODD, min_size=1, max_size=5))
-def test_what_cannot_be_packed_is_written_in_words(pairs: list[tuple[str, float]]):
+def test_unpackable_candidates_are_written_as_json(pairs: list[tuple[str, float]]):
     assert [id for id, _ in unpacked(packed(pairs))] == [id for id, _ in pairs]
     for score in (math.inf, -math.inf, math.nan, 2147.5, -2148.0):
         assert isinstance(packed([*pairs, ("m1", score)]), str)
@@ -169,7 +169,7 @@ def logged(path: Path) -> Any:
         return rows(m, "SELECT query, candidates, chosen FROM decisions")
 
 
-def test_an_export_says_them_in_json_and_an_import_packs_them(tmp_path: Path):
+def test_export_writes_candidates_as_json_and_import_packs_them(tmp_path: Path):
     searched(tmp_path / "a.mem")
     with opened(tmp_path / "a.mem") as m:
         lines = list(exported(m.store))
@@ -182,7 +182,7 @@ def test_an_export_says_them_in_json_and_an_import_packs_them(tmp_path: Path):
     assert logged(tmp_path / "b.mem") == logged(tmp_path / "a.mem")
 
 
-def test_a_question_is_forgotten_with_an_item_that_it_only_considered(path: Path):
+def test_query_is_erased_with_an_item_it_only_considered(path: Path):
     searched(path)
     ((_, listed, chosen),) = logged(path)
     (considered, *_) = [id for id, _ in unpacked(listed) if id not in json.loads(chosen)]

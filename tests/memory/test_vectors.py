@@ -127,7 +127,7 @@ SHORT = (Phase.explicit, Phase.generate)
 @settings(max_examples=5, deadline=None, phases=SHORT, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(steps=[("erase", 1), ("compare", 2)])
 @given(steps=st.lists(STEPS, min_size=1, max_size=7))
-def test_a_search_finds_what_comparing_every_item_finds(in_blocks: Path, tmp_path: Path, steps: list[Step]) -> None:
+def test_dense_search_equals_brute_force_after_any_steps(in_blocks: Path, tmp_path: Path, steps: list[Step]) -> None:
     path = tmp_path / "b.mem"
     for each in tmp_path.glob("b.mem*"):
         each.unlink()
@@ -160,7 +160,7 @@ with opened(sys.argv[1]) as m:
 """
 
 
-def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> None:
+def test_two_writing_processes_find_all_items(filled: Path, tmp_path: Path) -> None:
     path = shutil.copy(filled, tmp_path / "b.mem")
     with opened(path) as m:
         compare(m)
@@ -178,7 +178,7 @@ def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> 
         compare(m)
 
 
-def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> None:
+def test_erasure_removes_vectors_from_rows_and_blocks(filled: Path, tmp_path: Path) -> None:
     path = shutil.copy(filled, tmp_path / "b.mem")
     (needle,) = (vector.tobytes()[:64] for vector in KnownWords().encode(["filler 11 thing 4"]))
     assert path.read_bytes().count(needle) == 2  # the row and the block
@@ -199,7 +199,7 @@ def test_a_reward_adds_no_vectors(path: Path) -> None:
 
 
 @pytest.mark.parametrize("about", [TOPIC, {"user_id": "u1"}, {**TOPIC, "user_id": "u1"}])
-def test_the_first_question_about_few_items_reads_their_vectors_alone(path: Path, about: dict) -> None:
+def test_first_search_of_a_small_scope_reads_only_its_vectors(path: Path, about: dict) -> None:
     with Memory(path, encoder=KnownWords()) as m:
         for user in ("u1", "u2"):
             topics = [{"topic": f"t{n % 7}"} for n in range(200)]

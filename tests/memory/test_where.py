@@ -117,7 +117,7 @@ filters = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(filters, written)
-def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata: dict[str, Any]) -> None:
+def test_parsed_filter_matches_the_reference_evaluation(where: dict[str, Any], metadata: dict[str, Any]) -> None:
     found = parsed(where)
     assert found.meets(metadata) is meets(where, metadata)
     assert found(Item("m1", "x", metadata=metadata)) is meets(where, metadata)
@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_item_can_meet_is_refused_with_its_place(name: str) -> None:
+def test_unsatisfiable_filter_is_refused_with_its_place(name: str) -> None:
     where, message = REFUSED[name]
     with pytest.raises(InvalidFilter, match=message):
         parsed(where)
@@ -153,7 +153,7 @@ def test_what_no_item_can_meet_is_refused_with_its_place(name: str) -> None:
             ask("x", where=where)
 
 
-def test_filters_in_each_other_have_an_end() -> None:
+def test_filter_nesting_is_bounded() -> None:
     where: dict[str, Any] = {"a": 1}
     for _ in range(5000):
         where = {"$not": where}
@@ -215,7 +215,7 @@ conditions = st.fixed_dictionaries(
     st.lists(conditions, min_size=1, max_size=3),
     st.lists(st.integers(0, 40), max_size=3),
 )
-def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, before, asked, after) -> None:
+def test_filtered_searches_match_the_reference_evaluation(behind, whole, rows, before, asked, after) -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
     filled(memory, rows, before)
     bank = memory.bank()
@@ -240,7 +240,7 @@ def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, be
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
-def test_a_function_is_asked_once_about_an_item_and_finds_what_the_same_filter_finds(mode, monkeypatch) -> None:
+def test_predicate_filter_is_called_once_per_item_and_matches_the_filter(mode, monkeypatch) -> None:
     monkeypatch.setattr("keepworth.memory.search.search.FIRST_LOOK", 2)
     monkeypatch.setattr("keepworth.memory.search.search.TOGETHER", 7)
     memory = Memory(":memory:", encoder=WordEncoder(8), policy=None)
@@ -266,7 +266,7 @@ def test_a_function_is_asked_once_about_an_item_and_finds_what_the_same_filter_f
             assert {hit.id for hit in found} <= kept
 
 
-def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
+def test_filter_in_a_bank_uses_metadata_changed_in_the_bank() -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
     for number in range(6):
         memory.add(f"red hat {number}", metadata={"team": "red" if number % 2 else "blue", "n": number})
@@ -293,7 +293,7 @@ def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("remembered", [0, 4096])
-def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(path: Path, remembered: int, monkeypatch) -> None:
+def test_filter_in_an_open_transaction_uses_its_snapshot(path: Path, remembered: int, monkeypatch) -> None:
     monkeypatch.setattr(columns, "REMEMBERED", remembered)
     memory = Memory(path, encoder=None)
     for number in range(4):
@@ -334,7 +334,7 @@ def test_columns_follow_rollbacks_erasures_and_other_handles(path: Path) -> None
             assert texts(handle, where={"team": {"$exists": True}}) == ["one"]
 
 
-def test_columns_asked_least_recently_make_room(m: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_columns_are_dropped(m: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MOST", 9)
     monkeypatch.setattr(columns, "TABLES", 2)
     for number in range(3):
@@ -354,7 +354,7 @@ ODD = [
 NAMES = ["plain", "two words", "ümlaut", "a.b", 'quo"ted', "back\\slash", "a$", "[0]", "", "a'b", "tab\there"]
 
 
-def test_a_column_read_at_once_from_a_file_says_what_each_item_says(path: Path) -> None:
+def test_columns_read_from_file_equal_those_built_item_by_item(path: Path) -> None:
     """A file reads a whole column at once, a memory without one item by item."""
     metadata = [{NAMES[n % len(NAMES)]: ODD[n % len(ODD)], "n": n} for n in range(len(NAMES) * len(ODD))]
     filters: list[dict[str, Any]] = [{name: {"$exists": True}} for name in [*NAMES, "missing"]]
@@ -371,7 +371,7 @@ def test_a_column_read_at_once_from_a_file_says_what_each_item_says(path: Path) 
 
 
 @pytest.mark.parametrize("query", ["thing4 word2", "filler", "thing4 filler", "nowhere"])
-def test_words_behind_a_narrow_filter_find_what_reading_every_item_finds(query: str, path: Path) -> None:
+def test_lexical_search_behind_a_narrow_filter_equals_brute_force(query: str, path: Path) -> None:
     with Memory(path, encoder=None, policy=None) as m:
         texts = [f"filler word{n % 7} thing{n % 50} of {n}" for n in range(700)]
         m.add_many(texts, metadata=[{"topic": n % 10} for n in range(700)])

@@ -37,7 +37,7 @@ from tests.memory.helpers import in_another_thread
 COMMON = ["the", "and", "of"]
 
 
-def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_afforded():
+def test_joint_lookup_of_common_words_keeps_its_budget():
     statistics = CorpusStatistics(1000, 9000, {"the": 900, "and": 500, "of": 400, "in": 200})
     # 1000 * 0.4 * 0.5 * 0.2 = 40 rows, ranked for 100; 1100 postings, passed for 165.
     assert words.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
@@ -46,7 +46,7 @@ def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_aff
     assert words.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
 
 
-def test_a_query_of_common_words_only_finds_the_best_row_however_old(m: Memory, monkeypatch):
+def test_query_of_common_words_finds_the_best_old_row(m: Memory, monkeypatch):
     monkeypatch.setattr(words, "POSTINGS", 30)
     best = m.add("the of and").id
     others = [(n, COMMON[n % 3], COMMON[(n + n // 3) % 3]) for n in range(600)]
@@ -57,7 +57,7 @@ def test_a_query_of_common_words_only_finds_the_best_row_however_old(m: Memory, 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10_000), max_size=8), st.floats(0.0, 1.0))
-def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
+def test_proposal_keeps_its_budget_or_reports_it(frequency, share):
     chosen, affordable = words.proposal(frequency, share, 1000)
     assert bool(chosen) == bool(frequency)
     price = min(1.0, share + words.SKIPPING)
@@ -77,20 +77,20 @@ def crowded(m: Memory, monkeypatch) -> Memory:
     return m
 
 
-def test_a_query_of_common_words_only_answers_in_every_scope(crowded: Memory):
+def test_query_of_common_words_answers_in_every_scope(crowded: Memory):
     for scope in ({}, {"user_id": "ana"}, {"user_id": "bo"}):
         assert len(crowded.search("the and of", top_k=5, mode="lexical", **scope)) == 5, scope
     assert {hit.item.scope.user for hit in crowded.search("of the", mode="lexical", user_id="ana")} == {"ana"}
 
 
-def test_a_journal_that_ends_in_other_things_than_items_hides_none(crowded: Memory):
+def test_journal_tail_of_rewards_hides_no_items(crowded: Memory):
     hits = crowded.search("the", mode="lexical", top_k=1)
     for _ in range(100):
         crowded.reward(hits.decision, 1.0)
     assert len(crowded.search("the and of", top_k=5, mode="lexical")) == 5
 
 
-def test_the_top_ten_are_those_of_bm25_over_everything(m: Memory):
+def test_lexical_top_ten_equals_full_bm25(m: Memory):
     draw = random.Random(0)
     names = [f"w{n}" for n in range(400)]
     weights = [1 / (n + 1) for n in range(400)]
@@ -104,7 +104,7 @@ AWKWARD = ["", "  ", "?!", "\x00", "the" * 5000, '" OR words MATCH "', "text : *
 
 
 @pytest.mark.parametrize("query", AWKWARD)
-def test_awkward_queries_find_nothing_and_harm_nothing(query, crowded: Memory):
+def test_queries_without_words_find_no_items(query, crowded: Memory):
     assert crowded.search(query, mode="lexical") == []
     assert len(crowded.search(query + " number", mode="lexical", top_k=3)) == 3
 
@@ -114,7 +114,7 @@ told = st.lists(st.sampled_from(["cat", "dog", "oslo", "red", "the"]), min_size=
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["add", "update", "delete"]), told, st.integers(1, 12)), max_size=25), told)
-def test_how_far_the_index_is_behind_changes_no_search(monkeypatch, sequence, query):
+def test_search_is_independent_of_the_index_lag(monkeypatch, sequence, query):
     answers = []
     for behind in (1, 4, 1000):
         monkeypatch.setattr(transaction, "TAIL", behind)
@@ -183,7 +183,7 @@ def plainly(texts, asked, statistics):
     st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4),
     st.integers(1, 3),
 )
-def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(stored, questions, held):
+def test_cached_terms_give_the_same_scores(stored, questions, held):
     ranked = index.RankedTexts()
     texts = dict(enumerate(stored, start=1))
     languages = frozenset().union(*(terms_and_languages(text)[1] for text in stored))
@@ -199,7 +199,7 @@ def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(store
 
 
 @pytest.mark.parametrize("language", ["english", "german"])
-def test_where_texts_are_of_one_language_nobody_asks_which(language, m: Memory, monkeypatch):
+def test_language_is_guessed_once_for_texts_of_one_language(language, m: Memory, monkeypatch):
     one = [text for text in TEXTS if text and text.isascii() and terms_and_languages(text)[1] == {language}]
     assert one
     m.add_many(one)
@@ -212,7 +212,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, m: Memory, 
 
 
 @pytest.mark.parametrize("limit", [0, 5, 10_000])
-def test_rows_are_admitted_alike_however_the_file_is_told(limit, m: Memory, monkeypatch):
+def test_admission_by_list_and_by_function_agree(limit, m: Memory, monkeypatch):
     """Those that are kept by a function of ours, those that are left out by a list: what is found is the same."""
     for module, name, value in ((words, "RANKED_WHOLE", 0), (fts5, "LEFT_OUT", limit), (transaction, "TAIL", 4)):
         monkeypatch.setattr(module, name, value)
@@ -239,7 +239,7 @@ def found(
     return held.scores(scopes, terms, CorpusStatistics(documents, 2 * documents, dict.fromkeys(terms, 2)), count)
 
 
-def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:
+def test_scope_with_mostly_dead_rows_is_read_again() -> None:
     held = ScopeWords()
     held.put(1, [(1, "tea tea"), (2, "rain")])
     held.change(1, 2, None)
@@ -303,7 +303,7 @@ def shown(memory: Memory, query: str, user: str) -> list[tuple[str, str]]:
     return [(hit.id, hit.text) for hit in memory.search(query, user_id=user or ALL, top_k=5)]
 
 
-def test_of_a_person_with_few_notes_these_alone_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_of_a_small_scope_reads_only_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Memory(tmp_path / "m.mem", encoder=None, policy=None) as memory:
         for user in ("ana", "bo", "cy"):
             memory.add_many([f"{user} drank tea number {n}" for n in range(derived.SMALL)], user_id=user)
@@ -320,7 +320,7 @@ def test_of_a_person_with_few_notes_these_alone_are_read(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("small", [0, derived.SMALL])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_who_asks_again_finds_what_a_memory_opened_anew_finds(
+def test_cached_searches_equal_those_of_a_fresh_memory(
     small: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     monkeypatch.setattr(derived, "SMALL", small)
@@ -356,7 +356,7 @@ def test_who_asks_again_finds_what_a_memory_opened_anew_finds(
             assert again == shown(memory, query, "ana")
 
 
-def test_a_look_that_others_overtook_reads_no_vectors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overtaken_reader_does_not_reload_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
     loaded: Any = Derived._load
     monkeypatch.setattr(Derived, "_load", lambda *given: loads.append(1) or loaded(*given))
@@ -386,7 +386,7 @@ def plans(memory: Memory, work: Callable[[Any], object]) -> list[str]:
         return [row[3] for sql, values in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
-def test_what_every_search_or_episode_asks_is_asked_of_an_index(m: Memory) -> None:
+def test_frequent_queries_use_an_index(m: Memory) -> None:
     """Every search that is logged asks whether something was erased: reading the whole journal took 14 ms where it had 100,000
     entries."""
     m.add("tea")
@@ -400,7 +400,7 @@ def test_what_every_search_or_episode_asks_is_asked_of_an_index(m: Memory) -> No
         assert not any("SCAN" in plan for plan in of_episode)
 
 
-def test_what_is_new_to_learn_is_read_without_a_look_at_all_scopes(m: Memory) -> None:
+def test_new_rewards_are_read_without_scanning_scopes(m: Memory) -> None:
     """After a reward the next search read the names of all users: 100 ms where there were 20,000."""
     m.add("tea")
     m.reward(m.search("tea").decision, 1.0)
@@ -460,7 +460,7 @@ def test_a_fact_is_found_by_words_in_other_forms(facts: Memory, text: str, quest
 
 
 @pytest.mark.parametrize(("language", "text"), [fact[:2] for fact in FACTS if fact[0] != "none"])
-def test_the_language_of_a_sentence_is_told(language: str, text: str) -> None:
+def test_language_of_a_sentence_is_recognised(language: str, text: str) -> None:
     assert terms_and_languages(text)[1] == {language}
 
 
@@ -470,14 +470,14 @@ def test_stems_of_different_languages_are_different_terms() -> None:
     assert asked_terms("care", []).groups == (("care",),)
 
 
-def test_english_forms() -> None:
+def test_english_inflections_share_a_stem() -> None:
     assert terms("allergies") == terms("allergic") == ["allerg"]
     assert terms("She went home") == terms("she goes home")
     assert terms("running ran runs") == ["run"] * 3
     assert asked_terms("the dog", ()).weights == {"the": 0.2, "dog": 1.0}
 
 
-def test_pairs_of_characters() -> None:
+def test_texts_without_spaces_are_split_into_character_pairs() -> None:
     assert terms("東京タワー") == [*"東京タワー", "東京", "京タ", "タワ", "ワー"]
     assert asked_terms("東京タワー") == ["東京", "京タ", "タワ", "ワー"]
     assert asked_terms("猫") == ["猫"]
@@ -485,7 +485,7 @@ def test_pairs_of_characters() -> None:
 
 
 @given(st.text(max_size=60))
-def test_a_text_asked_for_is_found_in_itself(text: str) -> None:
+def test_text_matches_itself_as_a_query(text: str) -> None:
     own = terms(text)
     assert term_count(text) == len(own)
     assert all(term and " " not in term for term in own)
@@ -493,7 +493,7 @@ def test_a_text_asked_for_is_found_in_itself(text: str) -> None:
         assert set(group) & set(own), group
 
 
-def test_numbers_and_codes_are_of_no_language(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_codes_have_no_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking which takes as long as everything else."""
     monkeypatch.setattr("keepworth.memory.search.terms.classify", lambda text: pytest.fail("asked"))
     assert terms_and_languages("B12 4711 x9-c3po") == (["b12", "4711", "x9", "c3po"], {"english"})

@@ -36,7 +36,7 @@ def opened(writer: Any, **options: Any) -> Memory:
     return Memory(encoder="hashing", writer=writer, clock=lambda: NOW, policy=None, **options)
 
 
-def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it_replaces() -> None:
+def test_default_writer_keeps_and_updates_facts_with_provenance() -> None:
     with opened("default") as memory:
         before = {"role": "user", "content": "Hi, I live in Bergen. What's on?", "said_at": "2026-04-01"}
         memory.add([before], infer=True, user_id="ana")
@@ -64,7 +64,7 @@ TUESDAY = "Your appointment is on Tuesday."
     ],
     ids=["nobody of somebody", "an assistant"],
 )
-def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: Any, both: str) -> None:
+def test_statement_does_not_replace_one_of_another_speaker(first: str, user: str, then: Any, both: str) -> None:
     with opened("rules") as memory:
         memory.add(first, infer=True, user_id=user or ALL)
         memory.add(then, infer=True)
@@ -72,7 +72,7 @@ def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: An
 
 
 @pytest.mark.parametrize("infer", [False, True])
-def test_the_texts_of_a_message_in_parts_are_read_and_one_without_text_is_refused(infer: bool) -> None:
+def test_message_parts_are_read_and_textless_messages_refused(infer: bool) -> None:
     parts = [{"type": "text", "text": "I live in Paris."}, {"type": "image_url", "image_url": {"url": "a.png"}}]
     with opened("default") as memory:
         (item,) = memory.add([{"role": "user", "content": parts}], infer=infer)
@@ -82,7 +82,7 @@ def test_the_texts_of_a_message_in_parts_are_read_and_one_without_text_is_refuse
                 memory.add([message], infer=infer)
 
 
-def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:
+def test_turn_is_kept_verbatim_if_the_writer_fails() -> None:
     with opened(fails_with(ConnectionError("the model is away"))) as memory:
         memory.add("Ana lives in Bergen.", user_id="ana")
         (raw,) = memory.add(SAID, infer=True, user_id="ana", metadata={"from": "chat"}, source="gateway")
@@ -93,7 +93,7 @@ def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:
         assert check(memory.store) == []
 
 
-def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: pytest.LogCaptureFixture) -> None:
+def test_fix_for_a_failing_writer_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     problem = KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
     opened(fails_with(problem)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
     (said,) = (record.getMessage() for record in caplog.records)
@@ -101,7 +101,7 @@ def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: p
     assert said == f"What was said is kept as it is, because a writer failed, {failed}"
 
 
-def test_a_model_finds_facts_and_says_what_they_replace() -> None:
+def test_model_extracts_facts_and_names_replaced_ones() -> None:
     answers = (chat('{"facts": ["The user moved to Oslo on 2026-11-21."]}'), chat('{"F0": [0, 7, 99]}'))
     with scripted(*answers) as server, opened("rules") as memory:
         model = ChatModel(server.url, "m")
@@ -128,14 +128,14 @@ ANSWERS: dict[str, tuple[int, Any]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(name: str) -> None:
+def test_failing_model_loses_no_turn(name: str) -> None:
     with scripted(*[ANSWERS[name]] * 3) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
         (item,) = memory.add(SAID, infer=True)
         assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
 
 
 @pytest.mark.parametrize("answer", ["I cannot say.", '{"F0": [0', "", "[0]"])
-def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_known(answer: str) -> None:
+def test_invalid_replacement_answer_loses_no_turn_or_fact(answer: str) -> None:
     replies = [chat('{"facts": ["The user moved to Oslo."]}'), *[chat(answer)] * 2]
     with scripted(*replies) as server, opened("rules") as memory:
         memory.add("I live in Bergen.", infer=True)
@@ -146,7 +146,7 @@ def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_
         assert texts(memory) == ["I live in Bergen.", item.text]
 
 
-def test_the_default_writer_is_the_model_where_one_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(chat('{"facts": ["Ana moved to Oslo."]}'), chat("{}")) as server:
         for name, value in (("BASE_URL", server.url), ("API_KEY", "k"), ("MODEL", "m")):
             monkeypatch.setenv(f"OPENAI_{name}", value)

@@ -111,7 +111,7 @@ def test_splits_do_not_leak_the_oracle_is_right_and_random_is_at_chance(small: d
 
 
 @pytest.mark.parametrize("name", [name for name in BENCHMARKS if BENCHMARKS[name].shipped])
-def test_what_is_shipped_has_its_size_and_is_read_fast(name: str) -> None:
+def test_shipped_benchmarks_have_their_size_and_load_fast(name: str) -> None:
     began = time.process_time()  # of this process alone, however busy the machine is
     sides = sides_of(BENCHMARKS[name], None)
     assert time.process_time() - began < 15.0
@@ -140,7 +140,7 @@ def test_missing_data_is_named_with_the_fix(name: str, tmp_path: Path, monkeypat
     assert "--data" in empty.value.fix
 
 
-def test_every_benchmark_is_on_its_page_with_what_it_may_be_used_for() -> None:
+def test_benchmarks_page_lists_each_with_its_license() -> None:
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for name, method in methods("benchmark").items():
         assert f"| `{name}` | {method.about} |" in page

@@ -50,7 +50,7 @@ def test_statements_are_kept_and_the_rest_is_not(message: str, kept: list[str]) 
     assert texts(message) == kept
 
 
-def test_an_assistant_is_heard_where_it_states_what_it_did() -> None:
+def test_assistant_statements_about_its_actions_are_kept() -> None:
     said = "Noted! I have booked your table for 8 pm. I love that city. Would you like more?"
     assert texts(said, speaker="assistant") == ["I have booked your table for 8 pm."]
 
@@ -99,7 +99,7 @@ def test_days_are_reckoned_from_when_it_was_said(statement: str, shown: str, day
     ("Ana lives in Rome.", "Ana moved to Prague.", True),
     ("Ana lives in Rome.", "Bob moved to Prague.", False),
 ])  # fmt: skip
-def test_what_gives_way_to_what(old: str, new: str, gone: bool) -> None:
+def test_claims_give_way_as_expected(old: str, new: str, gone: bool) -> None:
     (before,), (after,) = claims(old, AT), claims(new, AT)
     assert (gives_way(before, after) or replaces(old, new)) is gone
 
@@ -139,7 +139,7 @@ def test_any_text_gives_claims(text: str) -> None:
     parsed_claim(text, AT)
 
 
-def test_what_two_verbs_in_one_word_are_about_does_not_depend_on_the_process() -> None:
+def test_claim_attribute_is_independent_of_hash_seeds() -> None:
     pairs = ("run/swim", "cook/draw", "hunt/jog", "kick/sail", "climb/row", "dance/paint", "knit/sew", "act/sing")
     assert [parsed_claim(f"I {pair} daily.").attribute for pair in pairs] == [
         "to run", "to cook", "to hunt", "to kick", "to climb", "to danc", "to knit", "to act",
@@ -157,7 +157,7 @@ def test_what_two_verbs_in_one_word_are_about_does_not_depend_on_the_process() -
     ("I have a cat.", "I'm really into music lately.", False),
     ("I've been reading a lot.", "I've been reading a lot of poems.", False),
 ])  # fmt: skip
-def test_what_is_told_as_a_change_in_free_words_replaces_it(old: str, new: str, gone: bool) -> None:
+def test_change_in_free_words_replaces_the_claim(old: str, new: str, gone: bool) -> None:
     assert not gives_way(parsed_claim(old), parsed_claim(new))
     with Memory(encoder="hashing", policy=None, log="off", writer="rules") as memory:
         for text in (old, new):

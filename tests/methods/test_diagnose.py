@@ -83,7 +83,7 @@ def test_an_answer_is_as_good_as_its_weakest_step() -> None:
     assert self_prm.ahead([3.0, 1.0, 2.0, 1.0], [1.0, 0.0, 0.0, 1.0]) == (1 + 1 + 0.5 + 0) / 4
 
 
-def test_answers_are_chosen_by_the_least_of_what_is_said_of_their_steps() -> None:
+def test_answers_are_chosen_by_their_weakest_step() -> None:
     class Model:
         def encode(self, text: str) -> str:
             return text
@@ -117,7 +117,7 @@ def test_a_tree_has_every_edge_once_and_answers_by_level() -> None:
     assert hierarchy.stated(" Fam, Ord, Rea. Then") == leaf.path
 
 
-def test_sets_of_a_tier_share_what_is_asked() -> None:
+def test_questions_are_shared_among_sets_of_a_tier() -> None:
     sets = {"long": list("abcdefgh"), "short": list("xy"), "middle": list("pqrst")}
     assert {name: len(tasks) for name, tasks in share_out(sets, 9).items()} == {"short": 2, "middle": 3, "long": 4}  # type: ignore[arg-type]
 
@@ -155,7 +155,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], float]:
 Shares = dict[tuple[str, str], float]
 
 
-def test_a_matrix_says_what_carries_over_and_counts_equal_questions_as_one_domain(shares: Shares) -> None:
+def test_transfer_matrix_merges_domains_with_equal_questions(shares: Shares) -> None:
     shares |= {("base", "a"): 0.25, ("base", "b"): 0.25, ("a", "a"): 1.0, ("a", "b"): 0.0, ("b", "a"): 0.5}
     shares |= {("b", "b"): 0.75, ("again", "a"): 0.5, ("again", "b"): 0.25}
     runs = [asked("a", "sums"), asked("b", "words"), asked("again", "sums")]
@@ -168,7 +168,7 @@ def test_a_matrix_says_what_carries_over_and_counts_equal_questions_as_one_domai
     assert rows["gain elsewhere"] == pytest.approx((-0.25 + 0.25 + 0.0) / 3)
 
 
-def test_what_rewards_taught_is_told_from_what_coins_did(shares: Shares) -> None:
+def test_diagnosis_separates_rewards_from_random_ones(shares: Shares) -> None:
     shares |= {("base", "mine"): 0.25, ("mine", "mine"): 0.75, ("coins", "mine"): 0.5}
     runs = [asked("coins", "sums", "{'advantage': 'Spurious(0.5)'}"), asked("mine", "sums")]
     rows = {row["arm"]: row["mean"] for row in spurious.diagnose(runs)}
@@ -212,7 +212,7 @@ def test_a_threshold_that_nine_of_ten_pass_is_put_to_the_others() -> None:
     assert best_by_words("Where is my bicycle?", ["The bicycle rusts.", "Tea tastes good."]) > 0.0
 
 
-def test_samples_that_are_not_there_are_named_with_what_brings_them(tmp_path: Path) -> None:
+def test_missing_samples_are_named_with_their_package(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="PersistBench is not shipped") as absent:
         read_samples(str(tmp_path))
     assert "pip install --no-deps inspect-evals" in absent.value.fix

@@ -30,7 +30,7 @@ def session_of(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evid
     ("We won.", []),
     ("", []),
 ])  # fmt: skip
-def test_what_counts_as_a_fact(text: str, expected: list[str]) -> None:
+def test_facts_of_a_turn_are_recognised(text: str, expected: list[str]) -> None:
     session = session_of(text)
     assert [fact.statement for fact in facts_of_turn(session.turns[0], session)] == expected
 
@@ -96,7 +96,7 @@ IF = "If it rained on May 3, 2020, what was done between May 1, 2020, at 19:45 a
     ("in just 1 month before 12:00 am, March 31, 2020", "2020-02-29T00:00/2020-03-31T00:00"),
     ("What came after May 3?", "2023-05-03T00:00/2023-06-22T11:12"),
 ])  # fmt: skip
-def test_what_a_question_speaks_of(question: str, window: str) -> None:
+def test_time_window_of_a_question_is_recognised(question: str, window: str) -> None:
     assert str(window_of(question, ASKED)) == window
 
 
@@ -104,11 +104,11 @@ def test_what_a_question_speaks_of(question: str, window: str) -> None:
     "question",
     ["How many days ago did I meet Emma?", "Which came first?", "May I ask?", "on February 31, 2022", "Who marches?"],
 )
-def test_a_question_without_a_time_speaks_of_none(question: str) -> None:
+def test_question_without_a_time_has_no_window(question: str) -> None:
     assert window_of(question, ASKED) is None
 
 
-def test_who_does_not_know_today_does_not_reckon_from_it() -> None:
+def test_relative_time_needs_the_date_of_the_question() -> None:
     assert window_of("What did I do a week ago?") is None
     assert window_of("What did I do in May?") is None
     assert str(window_of("What did I do in May 2020?")) == "2020-05-01T00:00/2020-05-31T23:59"

@@ -21,7 +21,7 @@ def view_of(cells: list[list[tuple[int, int]]]) -> house.RoomView:
     )
 
 
-def test_a_goal_is_at_the_one_pose_whose_cells_and_rotation_are_its() -> None:
+def test_goal_view_matches_exactly_one_pose() -> None:
     goal, seen = view_of(EAST), np.ones((5, 5), dtype=bool)
     errors, overlap = correlate(COLOURS, seen, goal)
     assert (errors[1, 2, 1], overlap[1, 2, 1]) == (pytest.approx(0.0, abs=1e-12), 9)
@@ -67,7 +67,7 @@ def test_the_fine_step_takes_the_smaller_error_of_poses_that_see_as_much() -> No
     assert localise(colours, seen, allowed, goal, 0.0, 0.0)[0] == (1, 2, 1)
 
 
-def test_views_turn_and_walls_hide_what_is_behind_them() -> None:
+def test_views_rotate_and_respect_walls() -> None:
     assert house.cells_ahead(3)[1][0].tolist() == [[-1, 2], [0, 2], [1, 2]]
     assert house.lines_of_sight(3)[2, 0, 1].tolist() == [[1, 0]], "two cells to the south, over one"
     scene = house.RoomScene(np.random.default_rng(0), 0.0, rooms=1, inner=5, k=7)
@@ -77,7 +77,7 @@ def test_views_turn_and_walls_hide_what_is_behind_them() -> None:
     assert np.array_equal(view.colours[2:, 1:6], scene.colours[8:13, 8:13])
 
 
-def test_a_way_is_the_shortest_with_its_turns_and_frontiers_face_what_is_not_known() -> None:
+def test_planned_way_is_shortest_and_frontiers_face_unknown_cells() -> None:
     free, wanted = np.zeros((4, 4), dtype=bool), np.zeros((4, 4, 4), dtype=bool)
     free[1, 1:3], wanted[3, 1, 2] = True, True
     assert house.reach(free, (0, 1, 1), wanted) == [(1, 1, 1), (1, 1, 2), (0, 1, 2), (3, 1, 2)]

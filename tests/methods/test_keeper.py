@@ -47,7 +47,7 @@ def test_of_equals_the_oldest_goes() -> None:
         assert texts(memory) == ["by hand, and no part of the budget", "three", "four"]
 
 
-def test_what_is_given_up_has_a_tombstone_and_a_logged_choice() -> None:
+def test_dropped_item_has_a_tombstone_and_a_logged_decision() -> None:
     with opened(2) as memory:
         memory.add("one\ntwo\nthree", infer=True)
         (gone,) = [item for item in memory.get_all(all_states=True) if item.deleted]
@@ -68,7 +68,7 @@ def test_each_scope_has_its_budget() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=10))
-def test_never_more_than_the_budget_and_what_is_pinned_stays(most: int, steps: list[tuple[int, bool]]) -> None:
+def test_keeper_respects_its_budget_and_pinned_items(most: int, steps: list[tuple[int, bool]]) -> None:
     with opened(most) as memory:
         pinned: set[str] = set()
         for number, pin in steps:
@@ -84,7 +84,7 @@ def test_never_more_than_the_budget_and_what_is_pinned_stays(most: int, steps: l
             memory.rollback(undone.id)
 
 
-def test_what_cannot_take_effect_is_refused() -> None:
+def test_ineffective_keeper_options_are_refused() -> None:
     for options in ({"most": 0}, {"begin": (1.0,)}):
         with pytest.raises(InvalidPolicy):
             Keeper(Facts(lines), **{"most": 2, **options})  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_what_cannot_take_effect_is_refused() -> None:
             memory.writer.demote(memory)  # type: ignore[union-attr]
 
 
-def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
+def test_keeper_prior_prefers_informative_statements() -> None:
     said = [
         "Thanks!", "Ok.", "My sister Ana moved to Oslo in 2019", "Can you say more?", "Hm.",
         "I bought 3 lamps on Monday",
@@ -144,7 +144,7 @@ def talks(
 
 
 @pytest.mark.parametrize("wanted", ["bought", "talked"])
-def test_what_is_asked_for_is_learned_whatever_it_began_with(wanted: str, tmp_path: Path) -> None:
+def test_keeper_learns_from_rewards_for_any_prior(wanted: str, tmp_path: Path) -> None:
     rng, path = random.Random(1), tmp_path / "agent.mem"
     begin = (0.0,) * len(MARKS) if wanted == "bought" else PRIOR
     with opened(6, path, begin=begin) as memory:
@@ -198,7 +198,7 @@ def test_a_question_asked_three_times_is_one_piece_of_evidence() -> None:
     assert of_three > 0.9 * width
 
 
-def test_one_reward_of_a_hundred_changes_next_to_nothing() -> None:
+def test_single_extreme_reward_hardly_changes_the_keeper() -> None:
     one, hundred = (learned_of_twelve(4, last=last)[0] for last in (1.0, 100.0))
     assert one == pytest.approx(hundred, abs=1e-6)
 

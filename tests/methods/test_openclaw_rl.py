@@ -64,11 +64,11 @@ def test_both_signals_by_hand() -> None:
     ("Please one. Please two. Please three. Please four.", 0.0, "Please one. Please two. Please three."),
     ("Let us go on. What is snow?", 0.0, ""),
 ])  # fmt: skip
-def test_what_the_next_message_says(message: str, vote: float, hint: str) -> None:
+def test_vote_and_hint_are_read_from_the_next_message(message: str, vote: float, hint: str) -> None:
     assert (openclaw.vote_of(message), openclaw.hint_of(message)) == (vote, hint)
 
 
-def test_what_of_a_session_is_trained_on() -> None:
+def test_session_yields_samples_with_votes_and_hints() -> None:
     """Three answers and two messages: a hint without a vote does not occur here, a vote without a hint does, and the last answer,
     which nothing followed, is never among them."""
     talk = session("No, not like that. Please be brief. And now?", "Thanks, that is how I like it. And now?")

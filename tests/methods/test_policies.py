@@ -59,7 +59,7 @@ LAST = "SELECT details FROM decisions ORDER BY n DESC LIMIT 1"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_memory_that_is_opened_again_knows_what_it_knew(tmp_path: Path, name: str) -> None:
+def test_policy_state_survives_reopening(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.mem"
     memory = opened(path, name)
     for turn in range(3):
@@ -191,7 +191,7 @@ def filled(name: str, **settings: object) -> Experience:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_candidates_are_what_can_be_done_and_what_the_same_episode_wrote(name: str) -> None:
+def test_candidates_are_offered_actions_and_items_of_the_episode(name: str) -> None:
     experience = filled(name)
     rows = recall(experience, "torn shirt arrived", "", ("refund", "replace")).candidates.rows
     told = [experience.pool.items[row].metadata for row in rows]
@@ -201,7 +201,7 @@ def test_candidates_are_what_can_be_done_and_what_the_same_episode_wrote(name: s
     assert row in recall(experience, "torn coat", "", ("refund", "replace")).candidates.rows
 
 
-def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> None:
+def test_items_of_the_episode_may_be_shown_first() -> None:
     for here in ("newest", "oldest"):
         experience = filled("exprag", here=here, k=3)
         rows = [experience.observe(Advice(f"sign {n}", "sign", do=("replace",), source=OWN)) for n in range(2)]
@@ -222,7 +222,7 @@ def test_a_record_of_several_actions_is_possible_by_any_of_them_also_after_a_rev
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "amemguard"])
-def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
+def test_frozen_policy_is_deterministic(name: str) -> None:
     """The selection of A-MemGuard adds lessons: what it shows may differ by design."""
     experience, actions = Experience(policy(name), HashedWords(256)), ("left", "right", "stay")
     for number in range(25):

@@ -74,7 +74,7 @@ def test_memq_credits_ancestors_by_their_shortest_distance_as_worked_by_hand() -
     assert valuer.q.upto(4)[:4] == pytest.approx([-0.136, -0.136, -0.4, 0.5])
 
 
-def test_memq_writes_what_was_shown_as_parents_and_its_controls_do_not() -> None:
+def test_memq_records_shown_items_as_parents() -> None:
     experience = of("memq", threshold=0.0)
     met(experience, "alpha beta", "left", 1.0)
     assert met(experience, "alpha beta", "left", 1.0).rows == [0]
@@ -88,7 +88,7 @@ def test_memq_writes_what_was_shown_as_parents_and_its_controls_do_not() -> None
     assert [item.metadata["parents"] for item in drawn.pool.items[8:]] != true_parents
 
 
-def test_without_their_part_reme_deletes_nothing_and_amem_follows_no_link() -> None:
+def test_ablated_reme_keeps_items_and_ablated_amem_ignores_links() -> None:
     cases: list[tuple[dict[str, Any], int, bool]] = [({"k": 1}, 4, False), ({"k": 1}, 5, True), ({"least": 2}, 3, True)]
     for settings, failures, deleted in (*cases, ({"least": 2, "without": "deletion"}, 3, False)):
         experience = of("reme", **settings)
@@ -135,7 +135,7 @@ def test_earm_completes_a_score_from_like_questions_and_like_memories_as_worked_
     assert means == pytest.approx([same, like, 0.0], abs=1e-5)
 
 
-def test_dead_ends_travel_back_only_where_nothing_else_is_left_as_worked_by_hand() -> None:
+def test_dead_ends_propagate_as_computed_by_hand() -> None:
     experience = of("dead-ends")
     valuer = DeadEnds(bandwidth=0.1, weight=1.0)
     last = use_of(experience, "second room", [], 0.0, "left")
@@ -165,7 +165,7 @@ def test_a_cap_takes_the_share_of_an_action_as_worked_by_hand() -> None:
     assert chosen.draw(np.random.default_rng(0))[0] == (2, 0, 1)
 
 
-def test_ace_counts_what_was_followed_and_shows_harmful_bullets_last() -> None:
+def test_ace_counts_followed_bullets_and_ranks_harmful_ones_last() -> None:
     experience = of("ace", k=1, pool=2)
     rows = [add(experience, "alpha beta", "left"), add(experience, "alpha beta gamma", "right")]
     valuer = HelpAndHarm()
@@ -261,7 +261,7 @@ def test_every_selector_with_a_pool_has_room_to_choose_when_it_is_on() -> None:
         assert made.retriever.retriever.k >= 3 * made.selector.k, name
 
 
-def test_gitm_condenses_what_succeeded_often_into_one_plan_that_is_shown_alone() -> None:
+def test_gitm_condenses_frequent_successes_into_one_plan() -> None:
     experience = of("gitm", successes=3)
     for goal, action in (("one", "left"), ("two", "right"), ("three", "left")):
         met(experience, "the shaft", action, 1.0, goal)
@@ -326,7 +326,7 @@ def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_rememberer_compares_a_task_without_an_observation_by_its_goal_whatever_the_share(share: float) -> None:
+def test_rememberer_compares_by_goal_without_an_observation(share: float) -> None:
     experience = of("rememberer", k=1, share=share)
     for text, action in (("alpha beta gamma", "left"), *[("delta epsilon zeta", "right")] * 2):
         met(experience, text, action, 1.0)
@@ -454,7 +454,7 @@ def test_a_kernel_mean_is_drawn_to_the_ridge_as_worked_by_hand() -> None:
     assert valuer.weights == pytest.approx(valuer.start)  # all of them said the prior
 
 
-def test_what_predicts_well_is_believed() -> None:
+def test_mixture_weights_favour_accurate_estimators() -> None:
     experience, valuer = mixed()
     generator = np.random.default_rng(1)
     for number in range(60):  # alike situations differ, so that only the very same one says anything
@@ -493,7 +493,7 @@ def test_a_mixture_needs_an_estimator() -> None:
     assert policy("mixture", k=2, here="newest").name == "mixture"
 
 
-def test_who_lies_half_of_the_time_turns_nothing_round_that_several_people_taught() -> None:
+def test_one_unreliable_rewarder_does_not_reverse_the_mixture() -> None:
     topics = ("shirt torn sleeve", "phone screen cracked", "lamp flickers night", "kettle leaks base")
     actions, wrong = ("refund", "replace", "repair", "escalate"), 0
     for seed in range(3):

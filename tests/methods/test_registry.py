@@ -69,7 +69,7 @@ def test_all_methods_are_listed_with_all_fields_and_without_torch() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_method_says_what_it_is_in_a_line(kind: str) -> None:
+def test_methods_have_a_one_line_description(kind: str) -> None:
     for name, method in methods(kind).items():  # type: ignore[arg-type]
         assert (method.kind, method.name) == (kind, name)
         assert method.about.splitlines() == [method.about]
@@ -104,7 +104,7 @@ def test_a_broken_file_is_named_with_its_path_and_stops_no_other(tmp_path: Path)
     assert "torn.py: ModuleNotFoundError" in ran.stderr.splitlines()[-1]
 
 
-def test_what_is_or_asks_for_a_memory_says_of_which_kind() -> None:
+def test_memory_methods_are_tagged_by_kind() -> None:
     for method in methods().values():
         if method.kind in ("policy", "writer", "memory_module", "study") and method.name != "mlp":
             assert all({*tags} & {*method.tags} for tags in TAGS.values()), method.name
@@ -121,7 +121,7 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     assert "memrl" in shown.stderr
 
 
-def test_what_was_measured_is_shown_in_a_few_lines_with_a_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_show_prints_measurements_and_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # lines are broken where a width is given
     shown = keepworth_methods("show", "memrl").stdout
     assert re.search(r"^  near-miss \(n = 30\) +none 0\.347, random 0\.382, exprag 0\.559", shown, re.M)
@@ -156,7 +156,7 @@ def test_a_kind_is_spelt_with_dashes_or_underscores() -> None:
     assert listed[0] == listed[1]
 
 
-def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
+def test_generated_method_pages_are_current() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.pages methods"
     assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.pages methods"
     named = {text for kind in KINDS for name in methods(kind) for text in (name, f"{name}.{kind}")}

@@ -111,11 +111,11 @@ def test_citations_are_the_last_brackets(reply: str, of: set[str] | None) -> Non
 
 
 @given(st.lists(st.sampled_from(["m1", "m22", "m3"]), unique=True))
-def test_what_a_rule_cites_is_read_as_it_was_meant(ids: list[str]) -> None:
+def test_citations_round_trip_through_text(ids: list[str]) -> None:
     assert rmm.cited(f"Oslo {rmm.citing(ids)}", ("m1", "m22", "m3")) == set(ids)
 
 
-def test_the_rule_cites_what_holds_most_of_the_answers_own_words() -> None:
+def test_rule_cites_texts_with_most_answer_words() -> None:
     texts = ("I moved to Oslo in May", "Oslo is cold", "I like tea", "May in Oslo is best")
     assert rmm.cites_by_words("to Oslo, in May", "where did she move to and when?", texts) == [0, 3]
     assert rmm.cites_by_words("Bergen", "where?", texts) == []
@@ -147,7 +147,7 @@ def first_of(memory: Memory) -> list[str]:
         return [hit.id for hit in episode.search()]
 
 
-def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propensities(tmp_path: Path) -> None:
+def test_cited_items_rank_first_with_exact_propensities(tmp_path: Path) -> None:
     memory, ids = lived(tmp_path / "a.mem")
     with memory:
         assert first_of(memory)[0] == ids[3]
@@ -168,7 +168,7 @@ def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propen
         assert other.get(first_of(other)[0]).text == "line four"
 
 
-def test_a_reward_given_again_a_reply_without_citations_and_one_without_a_reply_teach_nothing(tmp_path: Path) -> None:
+def test_repeated_and_uncited_rewards_do_not_change_the_reranker(tmp_path: Path) -> None:
     memory, _ = lived(tmp_path / "a.mem")
     with memory:
         learned = reranker_of(memory).for_query.copy()
@@ -184,7 +184,7 @@ def test_a_reward_given_again_a_reply_without_citations_and_one_without_a_reply_
         assert reranker_of(memory).for_query == pytest.approx(learned)
 
 
-def test_what_an_episode_taught_is_rolled_back_with_it(tmp_path: Path) -> None:
+def test_rollback_of_an_episode_restores_the_reranker(tmp_path: Path) -> None:
     memory, _ = lived(tmp_path / "a.mem")
     with memory:
         before = reranker_of(memory).for_query.copy()
@@ -242,7 +242,7 @@ def test_topics_have_a_summary_as_key_and_their_turns_as_text(tmp_path: Path) ->
         assert len(memory) == 0
 
 
-def test_the_rule_merges_from_a_cosine_on_and_topics_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_topics_merge_above_a_cosine_and_invalid_ones_are_refused(tmp_path: Path) -> None:
     with Memory(tmp_path / "a.mem", encoder="hashing") as memory:
         item = memory.add_many(["a turn"], key="I like tea", metadata={"turns": ["s#0"]})[0]
         assert nearest_topic("I love tea", [(item, 0.6)]) == (item.id, "I like tea I love tea")

@@ -33,7 +33,7 @@ DAYS = ("", "2000-01-01", "2999-01-01")
 
 @pytest.mark.parametrize("name", STAGES)
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
-def test_filters_hold_and_what_moved_says_by_which_stage(name: str, mode: str) -> None:
+def test_stages_keep_filters_and_name_themselves_in_explanations(name: str, mode: str) -> None:
     plain, staged = (Memory(encoder=WordEncoder(64), stages=stages) for stages in ((), (STAGES[name].make(),)))
     for memory in (plain, staged):
         for number, word in enumerate(WORDS * 3):
@@ -49,7 +49,7 @@ def test_filters_hold_and_what_moved_says_by_which_stage(name: str, mode: str) -
     assert bool(moved) == (order != [hit.text for hit in hits if hit.text in order])
 
 
-def test_the_example_hides_what_is_not_to_be_seen_yet() -> None:
+def test_example_stage_hides_items_before_their_date() -> None:
     with Memory(encoder=WordEncoder(64), stages=[example().make()]) as memory:
         for day in DAYS:
             memory.add(f"the news of {day or 'any day'}", metadata={"not_before": day} if day else {})

@@ -187,7 +187,9 @@ def test_the_tree_of_a_run_of_ones_own_is_walked_by_its_own_model(finished_runs:
     (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
     (["absent"], {}, "absent"),
 ])  # fmt: skip
-def test_what_cannot_be_diagnosed(words: list[str], settings: dict[str, Any], says: str, finished_runs: Path) -> None:
+def test_undiagnosable_runs_are_refused(
+    words: list[str], settings: dict[str, Any], says: str, finished_runs: Path
+) -> None:
     with pytest.raises(KeepworthError, match=says):
         diagnose(finished_runs, *words, **settings)
 
@@ -211,12 +213,12 @@ def test_too_few_clusters_are_refused_first(study: str, finished_runs: Path, mon
     ("retention", {"encoder": "hashing", "delays": "ten"}, "delays="),
     ("retention", {"encoder": "hashing", "facts": 2}, "facts="),
 ])  # fmt: skip
-def test_what_cannot_be_measured_is_refused(study: str, settings: dict[str, Any], says: str) -> None:
+def test_invalid_study_settings_are_refused(study: str, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(KeepworthError, match=says):
         methods("study")[study].make(**settings)()
 
 
-def test_each_rule_of_eviction_lets_go_what_it_says() -> None:
+def test_eviction_rules_drop_the_expected_sights() -> None:
     rooms = [0, 1, 0, 0, 2]  # with two places: the sight at 2 comes to a full memory
     assert evict("fifo", rooms, 2) == [3, 4]
     assert evict("lifo", rooms, 2) == [0, 4]
@@ -233,7 +235,7 @@ def test_an_allocator_learns_the_rule_that_pays_for_each_goal() -> None:
     assert weights[2, 1] == pytest.approx(0.5, abs=1e-3)
 
 
-def test_a_palace_proposes_the_next_best_of_each_order_and_what_stands_beside() -> None:
+def test_palace_proposes_best_and_neighbouring_entries() -> None:
     words, meaning = np.array([0.2, 1.0, 0.1, 0.5]), np.array([0.9, 0.1, 0.2, 0.3])
     palace = Palace(words, meaning, words + 1.1 * meaning, tuple("aaab"), tuple("0123"), frozenset("12"), "")
     assert palace.propose([]) == {"words": 1, "meaning": 0, "both": 0}
@@ -242,7 +244,7 @@ def test_a_palace_proposes_the_next_best_of_each_order_and_what_stands_beside() 
     assert palace.value([1, 3]) == 0.5
 
 
-def test_reading_ends_where_nothing_promises_more_than_it_costs() -> None:
+def test_reading_stops_when_the_value_is_below_its_cost() -> None:
     assert [stop_at([0.5, 0.3, 0.1], cost) for cost in (0.05, 0.1, 0.3, 0.5)] == [3, 2, 1, 0]
 
 
@@ -255,7 +257,7 @@ def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
     (Memory(), [0, 1, 0, 1]),
     *((Memory(visual, logical), [0] * 4) for visual, logical in ((False, True), (True, False), (False, False))),
 ])  # fmt: skip
-def test_what_was_misread_here_and_misjudged_there_is_put_together(memory: Memory, done: list[float]) -> None:
+def test_vilomem_combines_visual_and_logical_errors(memory: Memory, done: list[float]) -> None:
     looks = np.eye(2)
     leaning = dict.fromkeys([("Claim", "late"), ("Clam", "late"), ("Chain", "late")], "shred")
     on_one, on_another = (Seen(look, "Clam", "late", "Claim", "file") for look in looks)
@@ -345,14 +347,14 @@ def test_a_computed_verdict_is_that_of_the_stored_numbers(name: str) -> None:
     assert conclude({name: row | {"interval": [0.1, 1.0], "mean": 0.9} for name, row in rows.items()})[0] == "held"
 
 
-def test_the_rule_takes_what_the_words_of_a_task_say() -> None:
+def test_word_pupil_follows_the_words_of_a_task() -> None:
     home, task = Cellar(), MadeTask(frozenset({"knife", "carrot"}))
     done, _, actions = WordPupil(np.random.default_rng(0)).attempt(home, task)
     assert done
     assert {"take knife", "take carrot"} <= set(actions)
 
 
-def test_a_pupil_learns_from_hints_what_it_seldom_does_by_chance() -> None:
+def test_pupil_learns_from_hints() -> None:
     home = Cellar()
     task = MadeTask(frozenset({"diced carrot"}), ("take knife", "go", "take carrot", "dice carrot"))
     pupil = Pupil(np.random.default_rng(0))
@@ -386,7 +388,7 @@ def test_an_experimenter_takes_a_task_apart_and_returns_to_it_once_its_parts_suc
     assert rules.propose(tasks, history) == diced
 
 
-def test_a_model_proposes_and_judges_and_rules_go_on_where_its_reply_says_nothing() -> None:
+def test_rules_replace_an_unusable_model_reply() -> None:
     tasks = [thing("carrot"), thing("diced carrot")]
     history = {task: [False] for task in tasks}
     assert ByModel(lambda prompt: 'Let us try {"task": 1}').propose(tasks, history) == tasks[1]
@@ -395,7 +397,7 @@ def test_a_model_proposes_and_judges_and_rules_go_on_where_its_reply_says_nothin
     assert ByModel(lambda prompt: "keep going").judge([False] * 6) == "stop"
 
 
-def test_skills_are_the_shortest_ways_and_begin_what_they_are_a_part_of() -> None:
+def test_skills_are_shortest_paths_and_start_larger_tasks() -> None:
     home, pupil, tasks = Cellar(), Pupil(np.random.default_rng(0)), with_parts([thing("diced carrot", "knife")])
     skills = practise(home, pupil, tasks, ByRules().propose, 3000, skills=True)
     assert skills[thing("diced carrot")] == ("take knife", "go", "take carrot", "dice carrot")
@@ -413,7 +415,7 @@ def test_a_value_is_recalled_from_the_nearest_that_did_the_same_once_the_memory_
     assert np.isnan(memory.recall(np.full((1, 1), 7.0), np.ones(1))), "none of the five did it"
 
 
-def test_who_knows_the_future_holds_what_rises_by_more_than_the_fee() -> None:
+def test_perfect_foresight_holds_rises_above_the_fee() -> None:
     pays = np.array([-0.01, 0.02, FEE / 2, -0.01])
     q = know_future(pays)
     assert q[:, 0].argmax(1).tolist() == [0, 1, 0, 0]
@@ -428,7 +430,7 @@ def repeating() -> Any:
     return import_module("keepworth.methods.studies._repeating")
 
 
-def test_who_acts_best_in_worlds_that_come_back_is_calculated(repeating: Any) -> None:
+def test_optimal_value_of_repeating_worlds_matches_values_by_hand(repeating: Any) -> None:
     """By hand for two pulls of two arms: of .36 for the first, staying with 1 pays 1, leaving .4 pays .36 and 0 as much."""
     assert repeating.calculate("rare", myopic=False) > repeating.calculate("rare", myopic=True) + 0.05
     assert repeating.calculate("common", myopic=False) == repeating.calculate("common", myopic=True)
@@ -449,7 +451,7 @@ def test_a_task_comes_back_or_does_not(world: str, repeating: Any) -> None:
         assert (len(pays) == 1) == repeats
 
 
-def test_in_the_grid_a_corner_ends_the_episode_with_what_it_pays(repeating: Any) -> None:
+def test_grid_corner_ends_the_episode_with_its_payment(repeating: Any) -> None:
     bandit = repeating.make_world("grid")
     bandit.reset(seed=0)
     assert bandit.step(0)[1:3] == (0.0, False)
@@ -459,7 +461,7 @@ def test_in_the_grid_a_corner_ends_the_episode_with_what_it_pays(repeating: Any)
     assert bandit.tried == 1
 
 
-def test_episodes_alone_are_worth_nothing_to_one_another() -> None:
+def test_episodes_alone_arm_cuts_advantages_between_episodes() -> None:
     pytest.importorskip("gymnasium")
     import torch
 
@@ -492,7 +494,7 @@ def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> No
     assert done == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_a_game_is_solved_by_its_plan_and_by_nothing_less() -> None:
+def test_game_is_solved_only_by_its_whole_plan() -> None:
     made = starling.game([7], list(starling.SKILLS)[:6], links=4)
     assert len(made.plan) == len(made.rewards) == 4
     assert sum(made.rewards.values()) == pytest.approx(1.0)
@@ -501,7 +503,7 @@ def test_a_game_is_solved_by_its_plan_and_by_nothing_less() -> None:
     assert not starling.GamePlay(made).follow(made.plan[:3])
 
 
-def test_a_thing_changes_by_its_verb_with_a_tool_that_fits_and_by_nothing_else() -> None:
+def test_thing_changes_only_by_its_verb_with_a_fitting_tool() -> None:
     """By hand: the mef holds a hot sol, and the raw ruk is what has to be cooked."""
     facts = ("mef uncut", "bim sharp", "sol hot", "sol in mef", "ruk raw")
     actions = {verb: starling.SKILLS[verb] for verb in ("cut", "cook")}
@@ -532,7 +534,7 @@ def test_games_share_names_or_skills_only_where_they_should() -> None:
     assert not {name[0] for name in names[0]} & {name[0] for name in names[2]}
 
 
-def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> None:
+def test_pair_learner_learns_only_with_learning_on() -> None:
     skills = ["cut", "cook"]
     games = [starling.game([seed], skills, 2, decoys=0) for seed in range(60)]
     agent = starling.PairLearner(np.random.default_rng(0))

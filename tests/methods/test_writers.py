@@ -52,7 +52,7 @@ def test_every_writer_is_tried_here() -> None:
 
 @settings(max_examples=20)
 @given(st.text(min_size=1, max_size=200), st.text(max_size=200))
-def test_what_a_model_replies_is_total_and_what_was_written_can_be_taken_back(said: str, reply: str) -> None:
+def test_writers_accept_any_model_reply_and_roll_back(said: str, reply: str) -> None:
     for name in ("notes", "distilled"):
         for ask in (None, lambda prompt: reply):
             with of_choices(name, ask) as memory:
@@ -64,7 +64,7 @@ def test_what_a_model_replies_is_total_and_what_was_written_can_be_taken_back(sa
 
 @settings(max_examples=20)
 @given(st.text(max_size=300), st.text(max_size=100))
-def test_messages_are_total_and_what_was_written_of_them_can_be_taken_back(said: str, reply: str) -> None:
+def test_writers_accept_any_message_and_roll_back(said: str, reply: str) -> None:
     text = f"I live in Oslo. {said}".replace("\x00", "").encode("utf-8", "replace").decode()
     for writer in of_messages(reply).values():
         with Memory(encoder=HashingEncoder(64), writer=writer) as memory:
@@ -95,7 +95,7 @@ def test_a_reply_with_talk_and_fences_around_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("reply", ["", "no idea", "[1, 2]", '{"when": "x"}'])
-def test_a_model_that_answers_garbage_distils_nothing_and_leaves_a_note_as_it_is(reply: str) -> None:
+def test_garbage_reply_distils_no_item_and_keeps_the_note(reply: str) -> None:
     for name, keys in (("distilled", []), ("notes", ["it rains"])):
         with of_choices(name, lambda prompt: reply) as memory:
             played(memory, "it rains", "umbrella", 1.0)
@@ -109,6 +109,6 @@ def test_a_reply_that_nests_without_end_has_no_value() -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("rulse", "rules"), ("keeper", "needs facts, most")])
-def test_a_writer_that_a_name_does_not_give_says_what_to_do(name: str, said: str) -> None:
+def test_unknown_writer_name_is_refused_with_a_fix(name: str, said: str) -> None:
     with pytest.raises(KeepworthError, match=said):
         Memory(encoder=None, writer=name)

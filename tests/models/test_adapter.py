@@ -40,7 +40,7 @@ def moved(named: dict[str, torch.nn.Parameter], size: float = 0.05) -> None:
             value.add_(size * torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
 
 
-def test_a_new_adapter_changes_nothing_and_can_be_switched_off() -> None:
+def test_fresh_adapter_is_the_identity_and_can_be_disabled() -> None:
     model = tiny_model(precision="fp64")
     before = model.score(PROMPTS, BRANCHES)
     named = attach_lora(model, rank=4, alpha=8.0)
@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_adapter_and_leaves_the_global_stream_alone
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("how", PLAIN + WITH_EMBEDDINGS)
-def test_what_was_trained_comes_back(tmp_path, how, tied) -> None:
+def test_trained_weights_round_trip(tmp_path, how, tied) -> None:
     model = tiny_model(precision="fp64", tied=tied)
     named = how(model)
     moved(named)

@@ -104,7 +104,7 @@ def test_imitation_puts_the_bos_before_the_prompt_alone() -> None:
 
 
 @pytest.mark.model
-def test_the_default_model_begins_texts_with_nothing_as_before() -> None:
+def test_default_model_adds_no_beginning_token() -> None:
     from transformers import AutoTokenizer
 
     folder = path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE)

@@ -48,7 +48,7 @@ def test_models_that_think_first_are_asked_in_their_own_terms() -> None:
         assert ("temperature" in each) == ("max_tokens" in each) == (each["model"] not in thinking)
 
 
-def test_instructions_are_told_to_whoever_finds_facts() -> None:
+def test_instructions_reach_the_fact_extractor() -> None:
     with scripted((200, says('{"facts": []}'))) as server:
         extractor(ChatModel(server.url, "m"), "Leave out food.")(HELLO)
         extractor(ChatModel(server.url, "m"))(HELLO)
@@ -136,7 +136,7 @@ def test_the_first_balanced_object_is_taken(text: str, found: dict[str, object])
     "text",
     ["", "no braces", "[1, 2]", '{"facts": [{"a": 1}, {"b": 2', "{not json}", "{" * 50_000, '{"a": "never closed'],
 )
-def test_a_part_of_an_object_is_none(text: str) -> None:
+def test_incomplete_json_object_is_refused(text: str) -> None:
     with pytest.raises(NoJsonObject):
         json_object(text)
 

@@ -51,7 +51,7 @@ def step_of(model: InProcessModel) -> DecodingStep:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("modules", [True, False])
-def test_what_is_drawn_is_scored_alike_wherever_it_ends(temperature: float, modules: bool) -> None:
+def test_sampled_and_scored_log_probabilities_agree(temperature: float, modules: bool) -> None:
     model = tiny_model(precision="fp64")
     assert step_of(model)
     if modules:
@@ -91,7 +91,7 @@ def test_so_it_does_in_float32_but_for_the_order_of_sums(family: str) -> None:
 @pytest.mark.parametrize(
     "change", ["written past autograd", "fused optimiser", "adapter added to its base", "scale 0", "hook"]
 )
-def test_what_is_drawn_after_any_change_is_what_is_scored(change: str) -> None:
+def test_sampling_follows_weight_changes(change: str) -> None:
     model = model_of("Llama", "fp32")
     model.sample(PROMPTS, ENDING)
     layers = model.network.base_model.model.model.layers
@@ -193,7 +193,7 @@ def test_attention_behind_prompts_is_attention_over_each_text(counts, tokens, wi
     top_k=st.integers(0, 14),
     top_p=st.sampled_from([0.05, 0.3, 0.5, 0.9, 0.999, 1.0]),
 )
-def test_what_top_k_and_top_p_leave_is_what_transformers_leaves(logits: Any, top_k: int, top_p: float) -> None:
+def test_top_k_and_top_p_match_transformers(logits: Any, top_k: int, top_p: float) -> None:
     from transformers import TopKLogitsWarper, TopPLogitsWarper
 
     scores = torch.tensor(logits).round(decimals=2) + torch.arange(12) * 1e-3  # without ties: either may be taken

@@ -124,7 +124,7 @@ def _reference(folder: Path, texts: Sequence[str]) -> Vectors:
     return torch_vectors(folder, texts, ids_of)
 
 
-def test_the_library_that_runs_it_reports_to_nobody(published: Path, tmp_path: Path) -> None:
+def test_onnx_runtime_sends_no_telemetry(published: Path, tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; from keepworth.encoders.local import open_sentence_encoder\n"
         f"open_sentence_encoder(Path({str(published)!r}), 'tiny').encode(['a cat'])"
@@ -151,13 +151,13 @@ def test_the_cut_never_splits_a_word_that_counts(tiny: SentenceEncoder) -> None:
 
 
 @pytest.mark.parametrize("text", AWKWARD)
-def test_awkward_texts_have_finite_unit_vectors_or_none(text: str, tiny: SentenceEncoder) -> None:
+def test_awkward_texts_have_finite_unit_or_zero_vectors(text: str, tiny: SentenceEncoder) -> None:
     vector = tiny.encode([text])[0]
     assert np.isfinite(vector).all()
     assert abs(float(np.linalg.norm(vector)) - float(not tiny._unread(tiny._ids(text)))) < 1e-5
 
 
-def test_nothing_to_encode_and_one_text_by_mistake(tiny: SentenceEncoder) -> None:
+def test_encode_accepts_an_empty_list_and_refuses_a_bare_text(tiny: SentenceEncoder) -> None:
     assert tiny.encode([]).shape == (0, 32)
     assert HashingEncoder(16).encode([]).shape == (0, 16)
     for each in (tiny, HashingEncoder()):
@@ -280,7 +280,7 @@ def test_minilm_finds_the_answer_to_a_question(minilm: Encoder) -> None:
 
 
 @pytest.mark.model
-def test_what_minilm_has_no_piece_for_is_near_nothing(minilm: Encoder) -> None:
+def test_texts_unknown_to_minilm_have_zero_vectors(minilm: Encoder) -> None:
     """All of it would have one vector, and stand before everything for each other."""
     vectors = minilm.encode(["🦖", "👍👍", "x" * 300, "แพ้ถั่ว", "I like 🦖", ""])
     assert not vectors[:4].any()

@@ -58,7 +58,7 @@ def test_scores_gradients_and_draws_are_the_network_s_own(tmp_path: Path, config
 
 
 @pytest.mark.parametrize("config", REFUSED)
-def test_a_family_that_fits_no_tree_is_refused_with_what_works(tmp_path: Path, config: str) -> None:
+def test_family_without_tree_support_is_refused_with_alternatives(tmp_path: Path, config: str) -> None:
     with pytest.raises(UnsupportedModel, match=rf"as a tree of branches: .*{REFUSED[config]}.*SmolLM2"):
         loaded(tmp_path, BY_CONFIG[config])
 

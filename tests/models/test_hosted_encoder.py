@@ -67,7 +67,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_answer_is_said_with_the_url(name: str) -> None:
+def test_malformed_answer_is_named_with_the_url(name: str) -> None:
     answer, message = BAD[name]
     with scripted((200, answer)) as server, pytest.raises(BadAnswer, match=message) as caught:
         HostedEncoder(server.url, "small", dimension=16).encode(["tea", "milk"])
@@ -86,13 +86,13 @@ def test_what_is_no_answer_is_said_with_the_url(name: str) -> None:
         ("https://host/v1?key=s3cret#m", "holds a password or a query"),
     ],
 )
-def test_a_name_that_is_none_is_refused_with_how_it_is_written(name: str, message: str) -> None:
+def test_malformed_encoder_name_is_refused_with_its_form(name: str, message: str) -> None:
     with pytest.raises(InvalidEncoder, match=message) as caught:
         encoder(name)
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_memory_keeps_whose_vectors_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_records_the_hosted_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mem"
     with scripted((200, embeddings)) as server:
         name = f"{server.url}/v1#small?dimensions=32"

@@ -105,7 +105,7 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
 @pytest.mark.parametrize(
     ("without", "fix"), [("lora", r"LoRA is not enabled.*--enable-lora"), ("runtime-lora", "RUNTIME_LORA")]
 )
-def test_what_is_required_and_absent_is_an_error_at_start_up(engine: HttpModel, without: str, fix: str) -> None:
+def test_missing_engine_capability_is_refused_at_start(engine: HttpModel, without: str, fix: str) -> None:
     with (
         ModelServer(tiny_model(), without=without) as running,
         pytest.raises(errors.MissingCapability, match=f"adapters.*{fix}"),

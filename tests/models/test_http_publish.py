@@ -28,7 +28,7 @@ def versions_of(groups: Any) -> set[int]:
     return {span.version for group in groups for sample in group for span in sample.spans}
 
 
-def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path) -> None:
+def test_engine_samples_from_the_published_adapter(tmp_path: Path) -> None:
     witness = trained(tmp_path / "a")
     with ModelServer(tiny_model()) as running, connect(running.url, adapters=True) as engine:
         before = engine.sample(PROMPTS, PARAMS)
@@ -126,7 +126,7 @@ def test_a_running_request_keeps_the_version_that_it_started_with(tmp_path: Path
         assert versions_of(later) == {2}
 
 
-def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sampled(tmp_path: Path) -> None:
+def test_refused_adapters_end_a_run_before_sampling(tmp_path: Path) -> None:
     """What no probe can know: this engine takes adapters, only not this one."""
     from tests.learning.test_http_sampler import trained as train_over_http
 
@@ -163,7 +163,7 @@ def test_a_rehearsal_leaves_the_engine_as_it_was(tmp_path: Path) -> None:
         assert running.model.adapters == {}
 
 
-def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> None:
+def test_old_adapter_in_use_does_not_delay_publishing(tmp_path: Path) -> None:
     witnesses = [trained(tmp_path / str(version), seed=version) for version in (1, 2)]
     released = threading.Event()
 

@@ -62,7 +62,7 @@ def test_greedy_equals_step_by_step_argmax() -> None:
         assert sample.ids == tuple(ids[len(prompt) :])
 
 
-def test_a_head_that_prompts_share_is_computed_once_and_changes_nothing(monkeypatch) -> None:
+def test_shared_prompt_head_is_computed_once_with_equal_results(monkeypatch) -> None:
     model, head = tiny_model(precision="fp64"), tuple(b"worked examples that every prompt begins with: ")
     prompts = [head + prompt for prompt in PROMPTS]
     params = SamplingParams(max_tokens=6, n=3, seed=1)
@@ -107,7 +107,7 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
     assert (uniform >= upper - logprobs.double().exp() - 1e-6).all()
 
 
-def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:
+def test_prompts_are_batched_within_memory_bounds() -> None:
     much = 10**9
     assert inprocess.together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # answers within eight times the budget
     assert inprocess.together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens

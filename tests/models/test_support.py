@@ -51,7 +51,7 @@ BOUNDED: list[tuple[str, dict[str, Any], int]] = [  # the config's class, its se
 
 
 @pytest.mark.parametrize(("family", "settings", "limit"), BOUNDED)
-def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_path, family, settings, limit) -> None:
+def test_length_dependent_layers_limit_the_context(tmp_path, family, settings, limit) -> None:
     """A window that slides, and rope whose frequencies follow the longest text of the batch: numbers must not depend on who
     shares the batch, and a context that is too long is that episode's end, not the run's."""
     folder = saved(tmp_path / "model", family, **settings)
@@ -82,7 +82,7 @@ def test_a_window_that_the_attention_does_not_hear_of_is_no_tree(llama, monkeypa
         InProcessModel.load(llama, precision="fp32")
 
 
-def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_drawn_or_left_changed(llama) -> None:
+def test_network_with_extra_steps_after_its_head_is_detected(llama) -> None:
     before = torch.random.get_rng_state()
     model = InProcessModel.load(llama, precision="fp32")
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -118,7 +118,7 @@ ENDLESS = '{"model_type": "qwen2", "num_hidden_layers": 1000000000}'
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no such family"}', ENDLESS])
-def test_a_configuration_that_is_none_is_named(llama, text) -> None:
+def test_malformed_model_configuration_is_named(llama, text) -> None:
     (llama / "config.json").write_text(text)
     with pytest.raises(CorruptModel, match=rf"(?s){llama}/config.json .*again"):
         InProcessModel.load(llama)

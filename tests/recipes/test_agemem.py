@@ -55,7 +55,7 @@ def test_the_rewards_of_one_rollout_by_hand() -> None:
     assert sum(of.values()) == pytest.approx(total)
 
 
-def test_a_context_that_ran_over_loses_half_a_point_and_earns_nothing_for_its_size() -> None:
+def test_context_overflow_costs_half_a_point() -> None:
     now = played("L0 L2", "none", "none", "R0", window=8)  # 5 + 2 words of messages, 6 of the fact
     assert now.used == 13
     assert agemem.context_reward(now) == 0.0  # what was retrieved does not fit: the key token is lost
@@ -65,7 +65,7 @@ def test_a_context_that_ran_over_loses_half_a_point_and_earns_nothing_for_its_si
     assert agemem.prevention(reduced) == 0.0, "it was reduced, and ran over all the same"
 
 
-def test_without_an_answer_a_point_is_lost_and_what_did_nothing_is_no_maintenance() -> None:
+def test_missing_answer_costs_a_point_and_no_ops_are_no_maintenance() -> None:
     assert [agemem.task_reward(*said) for said in ((" ", 0.0), ("x", 0.0), ("x", 0.4))] == [-1.0, 0.0, 0.4]
     empty = played("-L0 L0=1", "none", "M9", "R0")
     assert agemem.memory_reward(empty) == 0.0

@@ -94,7 +94,7 @@ def test_prompt_identity_follows_the_wording() -> None:
     assert manager.PROMPT_ID == "manager/v1-365f3b93"  # a change of wording needs a new version and a new hash here
 
 
-def test_examples_name_each_operation_once_and_nobody_of_the_generator() -> None:
+def test_prompt_examples_cover_each_operation_once() -> None:
     lines = [line.removeprefix("Operation: ") for line in manager.PREFIX.splitlines() if line.startswith("Operation: ")]
     kinds = [read_operation(line)[0] for line in lines]
     assert sorted(kind.value for kind in kinds) == ["ADD", "DELETE", "NOOP", "UPDATE"]

@@ -40,7 +40,7 @@ def test_any_text_is_legal_and_the_budget_holds(bank: BoundedBank, said: list[tu
 
 @settings(max_examples=40)
 @given(st.sampled_from(["items", "tokens"]), st.data())
-def test_what_is_pinned_stays(unit: str, data: st.DataObject) -> None:
+def test_pinned_entries_are_never_dropped(unit: str, data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(["a", "b c", "d e f"]), min_size=1, max_size=4))
     pins = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     numbers = range(-len(texts), 0)
@@ -82,7 +82,7 @@ def test_an_update_that_cannot_be_done_leaves_the_bank_as_it_was() -> None:
     assert [(entry.text, entry.matters, entry.number) for entry in bank.entries] == [("a", 1.0, 0), ("e f", 8.0, 3)]
 
 
-def test_a_fact_that_matters_too_little_pushes_nothing_out() -> None:
+def test_unimportant_fact_displaces_no_entry() -> None:
     """Room for it would need the entry that matters more, too: the one that matters less stays as well."""
     bank = BoundedBank(10, "tokens")
     bank.write("ADD 1", "a b")
@@ -92,7 +92,7 @@ def test_a_fact_that_matters_too_little_pushes_nothing_out() -> None:
 
 
 @given(st.permutations(range(10)), st.integers(1, 10))
-def test_saying_importance_keeps_the_most_important_whatever_the_order(order: Sequence[int], budget: int) -> None:
+def test_stated_importance_decides_in_any_order(order: Sequence[int], budget: int) -> None:
     bank = BoundedBank(budget)
     for matters in order:
         bank.write(f"ADD {matters}", str(matters))
@@ -163,7 +163,7 @@ def test_any_text_is_a_legal_response_and_the_budget_holds(course: ChunkedWritin
     ("E x1 -E1=2 E= e1", [None] * 5),
     ("E٣ E1234", [None, None]),
 ])  # fmt: skip
-def test_what_a_response_asks_for(text: str, calls: list[BankCall | None]) -> None:
+def test_calls_are_parsed_from_a_response(text: str, calls: list[BankCall | None]) -> None:
     assert calls_of(text) == calls
 
 
@@ -182,7 +182,7 @@ def test_insert_update_delete_and_the_core_by_hand() -> None:
     assert course.stored == (5, 4, 4)
 
 
-def test_of_the_latest_entries_the_writer_sees_so_many_and_of_a_blind_bank_none() -> None:
+def test_writer_prompt_shows_the_latest_entries() -> None:
     course = writing(budget=6, chunk=4, recent=2)
     course.act("E0 E1 E2 S3")
     assert course.prompt(9) == "E1 b\nE2 c\nS0 d\nNew:\n0 e f\n1 g h i\nStore:"

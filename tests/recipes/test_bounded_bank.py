@@ -131,7 +131,7 @@ def parts(episode: Episode, name: str) -> list[float]:
     return [term.value for term in episode.rewards if term.name == name]
 
 
-def test_the_write_of_what_the_answer_used_gets_half_of_its_reward() -> None:
+def test_used_write_gets_half_of_the_answer_reward() -> None:
     credited = with_shares(episode_of(["f1", "f3"], 0.8, said="f3"), 0.5, 1)
     assert parts(credited, "attribution") == pytest.approx([0.1, 0.1, 0.1, 0.1 + 0.4])
     assert credited.reward == pytest.approx(0.8)

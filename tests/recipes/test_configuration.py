@@ -110,7 +110,7 @@ def test_the_hint_is_the_fix(words: list[str], said: str, capsys: pytest.Capture
     assert said in capsys.readouterr().err
 
 
-def test_a_base_stands_where_nothing_is_said() -> None:
+def test_base_settings_hold_unless_overridden() -> None:
     config = resolve(Config, base={"seed": 4, "mixed": True}, assignments=["seed=5"])
     assert (config.seed, config.mixed) == (5, True)  # type: ignore[attr-defined]
 

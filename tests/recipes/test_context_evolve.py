@@ -42,7 +42,7 @@ def climb(context: search.EvolveContext) -> tuple[str, str]:
     return letter, context.parent.text + letter
 
 
-def test_what_helped_is_gone_on_with() -> None:
+def test_evolution_continues_from_the_best_text() -> None:
     scored: list[str] = []
 
     def score(text: str) -> float:
@@ -58,7 +58,7 @@ def test_what_helped_is_gone_on_with() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.one_of(st.none(), st.text("ab", max_size=3)), max_size=20), st.integers(0, 4))
-def test_any_proposals_are_taken_and_none_is_scored_twice(proposals: list[str | None], shown: int) -> None:
+def test_evolution_accepts_any_proposal_and_scores_each_once(proposals: list[str | None], shown: int) -> None:
     scored: list[str] = []
 
     def score(text: str) -> float:
@@ -155,7 +155,7 @@ def test_edits_go_one_step_and_together_reach_every_schedule() -> None:
     assert reached == loops.cycles_of_all(SMALL).keys()
 
 
-def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_chance() -> None:
+def test_tuner_with_permuted_scores_is_at_chance() -> None:
     cycles = loops.cycles_of_all(SMALL)
     permuted = dict(zip(cycles, np.random.default_rng(1).permutation([*cycles.values()]), strict=True))
     start, least = str(loops.LoopSchedule()), min(cycles.values())
@@ -173,7 +173,7 @@ def test_a_tuner_whose_scores_are_permuted_over_the_schedules_is_no_better_than_
     assert np.mean(shares["permuted"]) <= np.mean(chance) + 3 * np.std(chance) / 20**0.5 < np.mean(shares["true"])
 
 
-def test_the_navigator_prefers_what_helped_and_a_repeating_proposer_goes_on_with_it() -> None:
+def test_navigator_prefers_helpful_edits() -> None:
     text = str(loops.LoopSchedule())
     parent = search.ScoredText(1, text, 1.0, 0, "wider lanes", 1.0)
     context = search.EvolveContext(parent, {"wider lanes": 0.5, "pad C": -0.5}, ())

@@ -118,7 +118,7 @@ def test_a_run_that_is_killed_anywhere_ends_where_it_would_have(checkpoint: Path
     ends_alike(checkpoint, tmp_path, list(range(len(seen))), straight)
 
 
-def test_settings_reach_what_is_trained(checkpoint: Path, tmp_path: Path) -> None:
+def test_recipe_settings_reach_the_learner(checkpoint: Path, tmp_path: Path) -> None:
     more = {"steps": 2, "schedule": "linear", "lora_targets": ["v_proj"], "train_embeddings": True}
     run = run_of(arithmetic, checkpoint, tmp_path / "run", **{**SETTINGS, **more})
     names = {name.removeprefix("base_model.model.").split(".lora_")[0] for name in weights_of(run)}

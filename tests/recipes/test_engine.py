@@ -88,7 +88,7 @@ def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path
     assert resolve(strings.Config).engine_urls == ()  # type: ignore[attr-defined]
 
 
-def test_the_key_is_written_nowhere(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_not_written_to_disk(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), api_key="sesame-1905") as locked:
         config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
         monkeypatch.delenv(KEY, raising=False)
@@ -103,7 +103,7 @@ def test_the_key_is_written_nowhere(checkpoint: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("recipe", [strings, memory_r1], ids=["interactive", "memory_r1"])
-def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
+def test_engine_problems_are_reported_before_loading_the_model(
     checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: ModuleType
 ) -> None:
     url = server.url

@@ -114,7 +114,9 @@ def coarser(network: Any, folder: Path) -> None:
     save_network(network, folder)
 
 
-def test_nothing_is_rounded_at_an_answers_cost(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_keeps_precision_if_rounding_changes_answers(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exporting, "save_network", coarser)
     done = export(run, tmp_path / "out")
     assert done.dtype == find_dtype(tmp_path / "out") == "float32"
@@ -146,7 +148,7 @@ def test_no_place_of_this_machine_is_told(run: RunFolder, place: Path, tmp_path:
                 assert str(told).encode() not in content, path
 
 
-def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path: Path) -> None:
+def test_model_card_states_origin_and_measurements(run: RunFolder, tmp_path: Path) -> None:
     export(run, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     head = card.split("---")[1]
@@ -180,7 +182,7 @@ def test_a_base_that_has_changed_is_refused(run: RunFolder, checkpoint: Path, tm
 
 
 @pytest.mark.slow
-def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder, tmp_path: Path) -> None:
+def test_export_leaves_foreign_files_alone(run: RunFolder, full: RunFolder, tmp_path: Path) -> None:
     there = tmp_path / "out"
     there.mkdir()
     export(run, there)  # empty
@@ -201,7 +203,7 @@ def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder,
             export(run, folder)
 
 
-def test_a_full_disk_leaves_nothing(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_on_a_full_disk_leaves_no_files(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -38,9 +38,7 @@ def train(chat_checkpoint: Path, tmp_path: Path) -> Train:
     return lambda rows=ROWS, **more: keepworth.train(rows, **{**usual, **more})
 
 
-def test_a_reward_beyond_all_bounds_is_refused_by_name_and_no_file_holds_what_is_no_json(
-    train: Train, tmp_path: Path
-) -> None:
+def test_unbounded_reward_is_refused_and_files_stay_valid_json(train: Train, tmp_path: Path) -> None:
     with pytest.raises(UnusableReward, match=r"'huge' returned 1e\+308 .*not beyond 1e\+12"):
         train(reward=huge)
     assert not (tmp_path / "run").exists()

@@ -81,7 +81,7 @@ def test_another_reward_or_other_rows_are_no_continuation(train: Train) -> None:
         train(ROWS[:-1], reward=score, name="run")
 
 
-def test_what_memory_holds_is_shown_with_controls(train: Train, chat_checkpoint: Path, tmp_path: Path) -> None:
+def test_memory_items_are_shown_beside_controls(train: Train, chat_checkpoint: Path, tmp_path: Path) -> None:
     memory = keepworth.Memory(tmp_path / "agent.mem", encoder="hashing")
     memory.add_many([f"The letter {row['letter']} comes when asked to say {row['letter']}." for row in ROWS])
     memory.close()
@@ -95,7 +95,7 @@ def test_what_memory_holds_is_shown_with_controls(train: Train, chat_checkpoint:
     assert text.startswith("[user]Memory:\n- The letter")
 
 
-def test_what_rows_say_was_written_is_their_memory(train: Train) -> None:
+def test_writes_of_rows_become_their_memory(train: Train) -> None:
     own = [{**row, "writes": [{"text": f"The word is {row['letter']}."}]} for row in ROWS[:6]]
     episode = first_of(train(own, reward=score, steps=1, evaluate_every=1))
     assert [each.text for each in episode.shown] == [f"The word is {episode.expected[0]}."]
@@ -204,7 +204,7 @@ def test_a_file_that_is_no_recipe_or_says_something_in_vain_is_refused(tmp_path:
     (["--tasks", "rows.jsonl", "--source", "rows.jsonl"], "tasks and a source"),
     (["--source", "none.jsonl"], "none.jsonl is no file"),
 ])  # fmt: skip
-def test_what_is_not_there_or_does_not_go_together_is_refused(
+def test_missing_and_conflicting_options_are_refused(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
@@ -214,7 +214,7 @@ def test_what_is_not_there_or_does_not_go_together_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_reward_that_nothing_earns_is_said_before_the_first_step(train: Train) -> None:
+def test_reward_that_is_always_zero_is_reported_before_training(train: Train) -> None:
     noting = Notes()
     train(reward=lambda answer, row: 0.0, name="never", progress=noting)
     train(reward=lambda answer, row: 1.0, name="always", progress=noting)
@@ -225,7 +225,7 @@ UNANSWERED = [{"prompt": letter} for letter in "abcdef"]
 HELD_OUT = [{**row, "split": SPLITS[number % 3]} for number, row in enumerate(ROWS)]
 
 
-def test_what_could_not_be_scored_is_left_out_of_what_is_measured(train: Train) -> None:
+def test_unscored_answers_are_left_out_of_measurements(train: Train) -> None:
     def judge(answer: str, row: dict[str, Any]) -> float:
         if row["letter"] in "bc" and answer != row["letter"]:  # of dev and of test one of four
             raise ConnectionError("the judge is down")
@@ -242,7 +242,7 @@ def test_what_could_not_be_scored_is_left_out_of_what_is_measured(train: Train) 
     assert "could not be scored are left out: untrained 1; trained 1." in table.note
 
 
-def test_a_reward_with_nothing_to_say_has_its_mean_over_what_it_speaks_of(train: Train) -> None:
+def test_silent_reward_is_averaged_over_scored_rows(train: Train) -> None:
     def early(completions: list[str], letter: list[str], **_: Any) -> list[float | None]:
         return [1.0 if each in "abcdef" else None for each in letter]
 
@@ -256,7 +256,7 @@ def test_a_reward_with_nothing_to_say_has_its_mean_over_what_it_speaks_of(train:
     assert {step.get("reward/early", 1.0), step.get("reward/late", 0.5)} == {1.0, 0.5}
 
 
-def test_where_nothing_can_be_scored_that_is_said_by_name(train: Train) -> None:
+def test_unscorable_run_is_refused_with_the_reason(train: Train) -> None:
     class Broken(Guessing):
         async def reset(self, task: Task, seed: int) -> Observation:
             raise ConnectionError("no world")
@@ -284,7 +284,9 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(train: Train) -> None:
     ({"name": "a/b"}, "cannot be the name of a run"),
     ({"reward": lambda answer, row: row["lettre"]}, "has no field 'lettre'.*Did you mean 'letter'"),
 ])  # fmt: skip
-def test_what_cannot_work_is_said_first(train: Train, tmp_path: Path, more: dict[str, Any], says: str) -> None:
+def test_impossible_options_are_refused_before_a_run(
+    train: Train, tmp_path: Path, more: dict[str, Any], says: str
+) -> None:
     """Before there is a run."""
     with pytest.raises((KeepworthError, ValueError), match=f"(?s){says}"):
         train(**more)
@@ -369,7 +371,7 @@ def test_conversations_that_end_alike_are_told_apart() -> None:
     assert len(named.by_split["test"]) == 13
 
 
-def test_a_memory_whose_episodes_have_rewards_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_memory_with_rewarded_episodes_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "agent.mem"
     with Memory(path, encoder=None) as memory:
         memory.add("A sum has a result.", session_id="talk")
@@ -468,7 +470,7 @@ def test_rewarded_answers_are_imitated(train: Train, chat_checkpoint: Path, tmp_
     assert not any(name.startswith("reward") for step in steps for name in step)  # nothing was drawn
 
 
-def test_answers_that_are_cut_are_counted_before_anything_is_trained(chat_checkpoint: Path) -> None:
+def test_truncated_answers_are_counted_before_training(chat_checkpoint: Path) -> None:
     rows = [{"prompt": f"Say {n}.", "answer": "a" * (n + 1), "split": SPLITS[n % 3]} for n in range(12)]
     given = user_tasks.Given(own_tasks(rows))
     model = InProcessModel.load(chat_checkpoint)
@@ -486,7 +488,7 @@ def test_answers_that_are_cut_are_counted_before_anything_is_trained(chat_checkp
     assert notes(method="supervised", max_tokens=longest) == notes(max_tokens=1) == []
 
 
-def test_what_is_found_in_one_session_is_shown_in_the_order_in_which_it_was_said() -> None:
+def test_hits_of_one_session_are_shown_in_order_of_time() -> None:
     texts = [f"I met my friend {n} near a bag of {n + 13} green apples." for n in range(14)]
     session = Session("s", "", tuple(Turn("user", text, index) for index, text in enumerate(texts)))
     task = Task("t", "test", "I met my friend near a bag of apples", ("x",), "token_f1", sessions=(session,))

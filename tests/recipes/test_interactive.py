@@ -42,7 +42,7 @@ READ = ("no_memory", "wrong_memory", "whole_text", "oracle")
     (arithmetic, {"max_tokens": 4, "answer": "calculator"}, ("no_tool",), ("untrained", "trained")),
     (arithmetic, {"max_tokens": 4, "train": "full"}, (), ("untrained", "trained")),
 ])  # fmt: skip
-def test_a_table_has_the_controls_before_and_after_and_what_was_imitated_between(
+def test_tables_hold_controls_before_and_after_training(
     checkpoint: Path, tmp_path: Path, recipe: ModuleType, settings: dict[str, Any], controls: tuple[str, ...], when: Any
 ) -> None:
     run = run_of(recipe, checkpoint, tmp_path / "run", **settings)
@@ -114,7 +114,7 @@ FED_BY_NONE = {
 
 @pytest.mark.parametrize("recipe", [strings, overwrite_reading, arithmetic])
 @pytest.mark.parametrize("name", sorted(presets()))
-def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(recipe: ModuleType, name: str) -> None:
+def test_preset_without_its_inputs_is_refused_first(recipe: ModuleType, name: str) -> None:
     if name in FED_BY_NONE:
         with pytest.raises(ValidationError, match=f"objective '{name}' {FED_BY_NONE[name]}"):
             recipe.Config(objective=name)
@@ -122,7 +122,7 @@ def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(
         recipe.Config(objective=name)
 
 
-def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
+def test_objective_inputs_given_by_settings_are_accepted() -> None:
     arithmetic.Config(objective="gigpo", answer="calculator")
     strings.Config(objective="kdrl", teacher="smollm2-360m-instruct")
     with pytest.raises(ValidationError, match=r"'a_star_po' needs soft_value.*sampling = synchronous"):
@@ -180,7 +180,7 @@ def test_objectives_that_need_more(run_answered: RunAnswered, checkpoint: Path, 
     {"objective": "a_star_po", "train": "full"},
     {"objective": "kdrl", "teacher": "CHECKPOINT"},
 ], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
-def test_two_learners_train_what_one_does(run_answered: RunAnswered, checkpoint: Path, settings: Any) -> None:
+def test_two_learner_processes_equal_one(run_answered: RunAnswered, checkpoint: Path, settings: Any) -> None:
     """A whole recipe; the second learner is made of its settings, in a process of its own."""
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     runs = [run_answered(str(count), steps=2, learners=count, **settings) for count in (1, 2)]

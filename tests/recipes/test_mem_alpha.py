@@ -55,7 +55,7 @@ def test_compression() -> None:
     assert compression(40, 40) == 0.0
 
 
-def test_giving_up_is_valid_and_what_could_not_be_done_is_not() -> None:
+def test_validity_counts_executable_calls() -> None:
     now = course()
     now.act("E0 S1")
     assert validity(now.act("-E0 -E0 C0")) == 2 / 3
@@ -93,7 +93,7 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     assert {key[0] for key in of_rows} == {0, 1}
 
 
-def test_the_answer_is_what_filters_and_an_objective_of_whole_episodes_earns_it_alone() -> None:
+def test_answer_reward_is_the_metric_for_whole_episodes() -> None:
     model = ScriptedModel(lambda prompt, number: " E0\n")
     (episode,) = group_of(model, STREAM, course, CONFIG.earned, says="red hat").episodes
     assert episode.metric == pytest.approx(0.8)

@@ -30,7 +30,7 @@ from tests.recipes.tiny_runs import TINY, same, trained, weights_of
 from tests.rollouts.scripted_model import FunctionReader
 
 
-def test_one_question_has_no_other_whose_memory_could_be_shown() -> None:
+def test_single_question_is_refused_without_a_control() -> None:
     with pytest.raises(ValidationError, match=r"questions = 1 .* set at least 2"):
         memory_r1.Config(questions=1)
     assert memory_r1.Config(questions=2).questions == 2
@@ -216,7 +216,7 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
     {"role": "manager", "encoder": "minilmm"},
     {"role": "manager", "reader": "nowhere"},
 ])  # fmt: skip
-def test_what_is_not_there_is_said_before_a_model_is_loaded(
+def test_missing_files_are_reported_before_loading_a_model(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
     monkeypatch.setattr(training, "prepare_learner", lambda *_: pytest.fail("a model was loaded first"))

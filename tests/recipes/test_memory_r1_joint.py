@@ -54,7 +54,7 @@ def right_answers(task: Task) -> dict[str, str]:
     return {model.decode(prompt): model.decode(said) for prompt, said in right_calls(model, task)}
 
 
-def test_right_operations_add_what_is_new_and_replace_what_changed() -> None:
+def test_gold_operations_add_new_facts_and_update_changed_ones() -> None:
     task = changing(config())
     told = [turn for session in task.sessions for turn in session.turns]
     first, second = (number for number, turn in enumerate(told) if turn.evidence)
@@ -87,7 +87,7 @@ def test_where_operations_are_judged_each_role_has_rewards_of_its_own() -> None:
     assert episode.reward_of("answerer") == 0.0
 
 
-def test_a_manager_that_makes_no_sense_keeps_nothing_and_earns_nothing() -> None:
+def test_nonsense_manager_stores_no_fact_and_earns_zero() -> None:
     task = changing(config())
     episode = played(config(manager_reward="operation"), task, {"Operation:": " hm", "Answer:": f" {task.answers[0]}"})
     assert episode.reward_of("manager") == 0.0
@@ -105,7 +105,7 @@ def test_controls_call_no_manager() -> None:
         assert len(episode.operations) == kept
 
 
-def test_both_roles_learn_what_earns_more(checkpoint: Path, tmp_path: Path) -> None:
+def test_both_roles_increase_their_reward(checkpoint: Path, tmp_path: Path) -> None:
     """One stream. At first the manager leaves out as much as it adds, and half of the answers are wrong."""
     own = {"facts": 2, "max_tokens": 12, "manager_reward": "operation", "learning_rate": 4e-3, "warm_start": 100}
     made = config(model=str(checkpoint), **{**LEARNS, **own})

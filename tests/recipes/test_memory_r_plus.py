@@ -107,7 +107,7 @@ def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_han
     assert now.keep([], 1) == {"episodic/successes": 1.0, "episodic/failures": 4.0}
 
 
-def test_what_is_remembered_is_in_the_checkpoint() -> None:
+def test_reward_history_is_saved_in_the_checkpoint() -> None:
     now, other = remembered(), remembered()
     now.review([group(("f1", 1.0), ("f2", 0.0))])
     other.load(json.loads(json.dumps(now.state())))
@@ -127,6 +127,6 @@ def test_a_run_has_the_term(checkpoint: Path, tmp_path: Path, monkeypatch: pytes
     assert "trained" in {row["arm"] for row in run.evals()}
 
 
-def test_another_objective_remembers_nothing() -> None:
+def test_other_objectives_keep_no_reward_history() -> None:
     assert not memory_r_plus.Config(objective="tis").remembers
     assert memory_r_plus.Config().remembers

@@ -70,7 +70,7 @@ def test_the_terms_of_a_choice_add_up_as_the_paper_weighs_them() -> None:
     assert nothing == pytest.approx(-0.2)
 
 
-def test_a_window_is_widened_and_never_keeps_nothing() -> None:
+def test_widened_window_never_excludes_every_entry() -> None:
     said = [datetime(2023, 4, 27), datetime(2023, 5, 3), datetime(2023, 6, 20), datetime(2023, 8, 1)]
     assert Widening(0, 0).keeps(MAY, said).tolist() == [False, True, False, False]
     assert Widening(4, 30).keeps(MAY, said).tolist() == [True, True, True, False]
@@ -151,7 +151,7 @@ def first_right(policy: choosing.EvidencePolicy) -> float:
     return float(np.mean([policy.ranked(world.x)[0] == int(world.x[:, inside].argmax()) for world in worlds(1)]))
 
 
-def test_reward_teaches_what_words_do_not_say_and_permuted_rewards_do_not() -> None:
+def test_evidence_policy_learns_from_rewards_and_not_from_permuted_ones() -> None:
     assert first_right(choosing.EvidencePolicy(0)) <= 0.2
     assert first_right(choosing.train_evidence(worlds(0), epochs=60, rate=0.02)) >= 0.9
     assert first_right(choosing.train_evidence(worlds(0), epochs=60, rate=0.02, permuted=True)) <= 0.6

@@ -42,7 +42,7 @@ def test_a_pattern_is_the_mean_beside_the_usual_shrunk_by_three_ratings() -> Non
     assert (local.holds("dark"), local.holds("slow")) == (True, False)
 
 
-def test_the_global_memory_weighs_what_was_chosen_by_the_users_stance() -> None:
+def test_global_memory_weighs_choices_by_user_stance() -> None:
     """b is dark, and of a and c one is: 0.5 times (1 - 1/2), over one request and ten without a say."""
     memory = recommendation().memory
     assert memory.decides["film"] == pytest.approx({"dark": 0.5 * 0.5 / 11.0, "slow": 0.0})
@@ -62,7 +62,7 @@ def test_ranks_and_rewards_by_hand() -> None:
     assert each.best_slate() == (0,)
 
 
-def test_what_is_wanted_is_in_no_feature() -> None:
+def test_features_do_not_reveal_the_wanted_item() -> None:
     one = recommendation("b")
     other = mr_rec.Recommendation(request("c"), ITEMS, one.memory)
     np.testing.assert_array_equal(one.x, other.x)
@@ -99,7 +99,7 @@ def test_no_training_request_meets_a_global_memory_that_saw_it() -> None:
         assert each.memory.decides == GlobalMemory(others, of).decides
 
 
-def test_what_decides_is_learned_from_reward() -> None:
+def test_deciding_aspects_are_learned_from_rewards() -> None:
     """In a world where two of twelve aspects decide, the policy ranks what is wanted above what popularity and chance do."""
     of = make_ratings(users=120)
     training = mr_rec.requests(of, "train")

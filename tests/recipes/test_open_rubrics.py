@@ -41,7 +41,7 @@ def wins_of(judge: Service, *answers: str) -> list[float]:
     return list(asyncio.run(rubrics.wins(TASK, episodes(*answers), Services({rubrics.JUDGE: judge}))))
 
 
-def test_the_task_is_what_it_is_taken_for() -> None:
+def test_worked_solution_of_the_task_is_right() -> None:
     assert worked_out(TASK) == RIGHT
 
 
@@ -58,7 +58,7 @@ def test_words_that_are_not_needed_cost_and_equal_answers_tie() -> None:
     assert wins_of(rubrics.programs(), SHORT, SHORT, SHORT) == [0.5, 0.5, 0.5]
 
 
-def test_a_preference_for_what_is_read_first_cancels() -> None:
+def test_position_bias_of_the_judge_cancels() -> None:
     def biased(texts: Sequence[str]) -> list[Any]:
         signs = rubrics.programs().answer(texts)
         return [[max(sign, 1) if number == 2 else sign for number, sign in enumerate(each)] for each in signs]  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ def test_a_preference_for_what_is_read_first_cancels() -> None:
     assert wins_of(Service("biased", biased), SHORT, RIGHT) == wins_of(rubrics.programs(), SHORT, RIGHT)
 
 
-def test_an_answer_that_the_guard_refuses_is_not_compared_and_earns_nothing() -> None:
+def test_answer_refused_by_the_guard_earns_zero() -> None:
     asked: list[str] = []
 
     def judge(texts: Sequence[str]) -> Any:
@@ -124,12 +124,12 @@ def test_a_chat_model_is_shown_both_answers_and_every_criterion() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"1": 0, "2": 1}, {"1": 0, "2": 1, "3": 2}, {"1": True, "2": 0, "3": 0}])
-def test_a_verdict_that_is_none_is_an_error(answer: dict[str, Any]) -> None:
+def test_malformed_verdict_is_refused(answer: dict[str, Any]) -> None:
     with pytest.raises(ChatError, match="judge-1 compared with"):
         wins_of(rubrics.reading(Chat(answer)), RIGHT, SHORT)  # type: ignore[arg-type]
 
 
-def test_a_judge_without_a_url_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_without_a_url_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ChatError, match="OPENAI_BASE_URL"):
         rubrics.system(rubrics.Config(judge="some-model"))

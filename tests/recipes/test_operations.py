@@ -66,7 +66,7 @@ def _rule(memories: list[str], fact: str) -> str:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_what_a_rule_on_the_sentences_says(split: str, level: str) -> None:
+def test_gold_operations_follow_a_rule_on_the_sentences(split: str, level: str) -> None:
     tasks = operation_tasks(split, 400, seed=3, level=level)
     for task in tasks:
         assert task.answers == (_rule(list(shown_memories(task)), task.input),), task
@@ -115,7 +115,7 @@ def test_the_sequence_depends_on_seed_and_index_only() -> None:
     assert plain.source == "operations-v2"
 
 
-def test_the_place_of_the_right_entry_tells_nothing() -> None:
+def test_place_of_the_right_entry_is_uniform() -> None:
     cases = [operation_case("train", index) for index in range(1500)]
     for size in (2, 3, 4):
         places = Counter(case.target for case in cases if case.target is not None and len(case.memories) == size)
@@ -177,7 +177,7 @@ def test_bad_input_is_named(draw: Callable[[], object], says: str) -> None:
     ("I live at number 1,204.", False),
     ("I moved here in 2021.", False),
 ])  # fmt: skip
-def test_one_number_is_changed_and_nothing_else(sentence: str, changes: bool) -> None:
+def test_renumbering_changes_exactly_one_number(sentence: str, changes: bool) -> None:
     other = renumbered(sentence)
     assert bool(other) == changes
     if changes:
@@ -245,7 +245,7 @@ def task(key: str = "t", others: int = 12) -> Task:
     return Task(key, "made", "How many bikes do I own?", ("four bikes",), "token_f1", sessions=tuple(sessions))
 
 
-def test_what_decides_keeps_its_order_and_dates_only_rise() -> None:
+def test_decisive_facts_keep_their_order_with_rising_dates() -> None:
     made = fact_streams([task()], 6, streams=40)
     places = Counter[int]()
     for stream in made:
@@ -271,7 +271,7 @@ def test_the_share_of_evidence() -> None:
     assert [stream.evidence_kept(kept) for kept in ((), (first,), (first, last), range(6))] == [0.0, 0.5, 1.0, 1.0]
 
 
-def test_tasks_that_make_no_stream_are_left_out_and_none_at_all_is_an_error() -> None:
+def test_unusable_tasks_are_left_out_of_streams() -> None:
     unstated = replace(task("unstated"), answers=("seven bikes and a car",))
     assert [stream.task.key for stream in fact_streams([task(), unstated, task("few", others=8)], 10)] == ["t"]
     # Of three facts two would be evidence.
@@ -295,7 +295,7 @@ def real() -> Sequence[FactStream]:
     return longmemeval_streams(LENGTH)
 
 
-def test_order_gives_nothing_away_in_the_real_streams() -> None:
+def test_evidence_position_is_uninformative_in_real_streams() -> None:
     """Whoever keeps the first or the last four of sixteen keeps a quarter of the evidence, up to four standard errors of
     evenly drawn places (0.02 over 460 streams)."""
     streams = real()
@@ -305,7 +305,7 @@ def test_order_gives_nothing_away_in_the_real_streams() -> None:
         assert abs(mean - BUDGET / LENGTH) < 4 * (0.25 * 0.75 / len(streams)) ** 0.5
 
 
-def test_real_streams_keep_what_decides_in_the_order_of_time() -> None:
+def test_real_streams_keep_decisive_facts_in_time_order() -> None:
     several = 0
     for stream in real()[::9]:
         decisive = [fact.statement for fact in decisive_facts(stream.task, facts_of(stream.task.sessions))]
@@ -323,7 +323,7 @@ def test_no_fact_of_one_split_stands_in_a_stream_of_another() -> None:
     assert sum(map(len, sessions.values())) == len(set().union(*sessions.values()))
 
 
-def test_real_folds_hold_each_question_and_what_is_tied_to_it() -> None:
+def test_folds_keep_tied_questions_together() -> None:
     streams = real()
     found = folds_of(streams)
     assert set(found) == set(range(5))

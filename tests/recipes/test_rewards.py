@@ -55,7 +55,7 @@ def test_several_have_weights_and_a_verifier_is_one_by_its_name() -> None:
         scoring([ours, trls], [1.0])
 
 
-def test_what_trl_calls_no_opinion_is_none() -> None:
+def test_trl_none_reward_is_skipped() -> None:
     def silent(completions: list[str], **_: Any) -> list[float | None]:
         return [None]
 
@@ -83,12 +83,12 @@ def test_what_trl_calls_no_opinion_is_none() -> None:
     ("exactmatch", ValueError, "exact_match"),
     (3, UnusableReward, "is no reward"),
 ])  # fmt: skip
-def test_what_is_wrong_is_said_before_training(given: Any, error: type[Exception], says: str) -> None:
+def test_reward_mistakes_are_reported_before_training(given: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         try_rewards(scoring(given), TASKS)
 
 
-def test_what_trl_hands_over_and_takes_besides() -> None:
+def test_trl_reward_arguments_are_supported() -> None:
     def logging(completions: list[str], log_metric: Any, log_extra: Any, **_: Any) -> Any:
         log_metric("length", 1.0)
         log_extra("answer", completions)
@@ -101,7 +101,7 @@ def test_what_trl_hands_over_and_takes_besides() -> None:
     assert terms(scoring([logging, numbers]), "7") == {"logging": (0.5, 1), "numbers": (0.25, 1)}
 
 
-def test_a_reward_may_have_nothing_to_say_of_some_rows() -> None:
+def test_reward_may_skip_rows() -> None:
     tasks = own_tasks([{"prompt": f"Q{number}", "gold": gold} for number, gold in enumerate([None, "1", None])]).all
 
     def some(completions: list[str], gold: list[str | None]) -> list[float | None]:
@@ -125,7 +125,7 @@ def test_asynchronous_rewards_share_one_loop_for_as_long_as_the_program_runs() -
     assert loop.is_running()
 
 
-def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_exits_ends_nothing() -> None:
+def test_slow_async_reward_is_cancelled_and_exit_is_contained() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def slowest(answer: str, row: Any) -> float:
@@ -152,7 +152,7 @@ def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_ex
     assert terms(scoring(slow), "7") == {"slow": (0.5, 1)}
 
 
-def test_what_a_reward_changes_in_its_row_and_prompt_changes_nothing_else() -> None:
+def test_reward_cannot_change_its_row_or_prompt() -> None:
     (task,) = own_tasks([{"prompt": [{"role": "user", "content": "Hello."}], "tags": ["a"], "split": "train"}]).all
 
     def editing(prompts: Any, completions: Any, tags: Any, **_: Any) -> list[float]:

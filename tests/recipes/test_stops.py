@@ -178,7 +178,7 @@ def test_checkpoints_come_by_time_too_and_how_often_may_change(train: Train, tmp
     train("never", checkpoint_minutes=3, checkpoint_every=2)  # is no other run
 
 
-def test_the_command_line_says_what_is_kept_and_continues(
+def test_stopped_training_states_its_progress_and_resumes(
     command: CommandLine, chat_checkpoint: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.jsonl").write_text(
@@ -209,7 +209,7 @@ def test_a_finished_run_takes_more_steps_and_no_fewer(train: Train, straight: Tr
         train("falling", schedule="linear")
 
 
-def test_a_run_that_cannot_learn_stops_after_three_steps_and_says_what_to_do(train: Train, tmp_path: Path) -> None:
+def test_run_without_signal_stops_after_three_steps_with_a_fix(train: Train, tmp_path: Path) -> None:
     def never(answer: str, row: dict[str, Any]) -> float:
         return 0.0
 
@@ -229,7 +229,7 @@ def test_a_run_that_cannot_learn_stops_after_three_steps_and_says_what_to_do(tra
     assert "Nothing was learned" in run.report.read_text()
 
 
-def test_a_run_whose_answers_are_all_right_or_that_learned_once_goes_on(train: Train) -> None:
+def test_run_with_perfect_or_earlier_signal_continues(train: Train) -> None:
     train("always", reward=lambda answer, row: 1.0)
     calls = [0]
 

@@ -79,7 +79,7 @@ def texts(memory: Memory) -> list[str]:
     return [item.text for item in memory.get_all()]
 
 
-def test_a_memory_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says: Any) -> None:
+def test_trained_manager_works_in_a_memory(managed: RunFolder, says: Any) -> None:
     shown = says("ADD", "NOOP", "ADD", "UPDATE 0")
     memory = Memory(encoder=HashedWords(64), writer=str(managed.path))
     for said in ("Hello! I live in Bergen.", "I like tea. Thank you!", "I have a dog.", "I moved to Oslo."):
@@ -93,7 +93,7 @@ def test_a_memory_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says:
     assert item.provenance.speaker == "user"
 
 
-def test_a_server_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says: Any, tmp_path: Path) -> None:
+def test_trained_manager_works_in_a_server(managed: RunFolder, says: Any, tmp_path: Path) -> None:
     says("ADD", "NOOP")
     with (
         MemoryServer(tmp_path / "a.mem", encoder="hashing", writer=str(managed.path)) as server,
@@ -121,7 +121,7 @@ def test_the_model_of_a_run_chooses_and_is_loaded_once(managed: RunFolder, monke
     assert first is not second
 
 
-def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_path: Path) -> None:
+def test_run_without_a_manager_is_refused_as_a_writer(answering: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="trained policy, which does not say what a memory keeps") as caught:
         Memory(encoder=None, writer=str(answering.path))
     assert f"keepworth serve {answering.path}" in caught.value.fix
@@ -133,7 +133,7 @@ def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_pat
     assert "folder of a run" in unknown.value.fix
 
 
-def test_weights_with_the_adapter_in_them_say_what_the_adapter_says(answering: RunFolder) -> None:
+def test_merged_weights_equal_the_adapter(answering: RunFolder) -> None:
     found = find_trained(answering)
     prompts, branches = [tuple(range(20, 44))], [[(30, 31, 32)]]
     (beside,), (inside,) = found.loaded().score(prompts, branches), found.merged().score(prompts, branches)

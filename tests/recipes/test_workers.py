@@ -124,7 +124,7 @@ def test_the_lines_of_docs_cluster_md_train(checkpoint: Path, tmp_path: Path, mo
         assert [row["step"] for row in run.metrics()] == [1, 2]
 
 
-def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
+def test_options_unusable_in_workers_are_refused_before_loading(checkpoint: Path, tmp_path: Path) -> None:
     tasks = [{"prompt": f"{n}", "answer": "1"} for n in range(40)]
     with pytest.raises(KeepworthError, match="given as objects") as caught:
         train(tasks, model=str(checkpoint), runs=tmp_path, workers=2, **TINY)

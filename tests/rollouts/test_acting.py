@@ -77,7 +77,7 @@ def test_tasks_of_many_steps_are_one_episode_each(memory: Memory) -> None:
     assert all(len(episode.exchanges) > 1 for episode in episodes)
 
 
-def test_an_agent_that_asks_somebody_else_is_waited_for(memory: Memory, task: StreamTask) -> None:
+def test_asynchronous_agent_is_awaited(memory: Memory, task: StreamTask) -> None:
     async def asking(observation: Observation, shown: Hits) -> str:
         await asyncio.sleep(0)
         return following(observation, shown)
@@ -92,9 +92,7 @@ def test_an_impossible_choice_is_refused_and_the_episode_stays_open(memory: Memo
     assert memory.learning.experience.time == 0
 
 
-def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(
-    memory: Memory, task: StreamTask
-) -> None:
+def test_failing_environment_gives_no_reward(memory: Memory, task: StreamTask) -> None:
     class Crashing(Course):
         async def step(self, action: str) -> Step:
             raise OSError("the game crashed")
@@ -111,7 +109,7 @@ def test_an_agent_that_calls_a_model_says_that_it_needs_one(task: StreamTask) ->
         asyncio.run(run_episode(task.task, task.environment(), Completer("Say it.", max_tokens=4)))
 
 
-def test_a_memory_that_is_only_measured_tries_nothing_out(memory: Memory) -> None:
+def test_measured_memory_does_not_explore(memory: Memory) -> None:
     """explore=False: the same question is answered alike each time, however often the policy would explore."""
     for task in open_stream("benign", seed=1, length=60).tasks:
         played(memory, task)

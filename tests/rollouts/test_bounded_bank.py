@@ -77,7 +77,7 @@ def test_one_episode_by_hand() -> None:
     assert chain[0][0] == episode.memory_snapshot == state_of(())
 
 
-def test_a_full_bank_gives_up_what_matters_least_and_the_write_stays_on_record() -> None:
+def test_full_bank_drops_the_least_important_entry() -> None:
     episode = written_episode(["1", "5", "9"])
     assert [shown.text for shown in episode.shown] == ["blue", "green"]
     assert writers(episode) == {"f0": (0,), "f1": (1,), "f2": (2,)}

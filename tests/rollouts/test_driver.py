@@ -86,7 +86,7 @@ def test_an_answer_that_never_stops_is_cut_scored_and_says_so() -> None:
     assert (episode.stop, episode.reward) == (StopReason.MAX_TOKENS, 1.0)
 
 
-def test_a_context_longer_than_the_window_ends_the_episode_with_what_it_earned() -> None:
+def test_context_overflow_ends_the_episode_with_its_reward() -> None:
     def add(one: str) -> str:
         """Adds."""
         return "x" * 40
@@ -188,7 +188,7 @@ def test_seconds_that_cannot_be_are_named(wrong: Any, said: str) -> None:
     assert episode_of(" x\n", asking(lambda: Takes(wrong))).errors == (f"Takes.step gave seconds that are {said}",)
 
 
-def test_what_blocks_in_a_thread_can_be_given_up() -> None:
+def test_blocking_environment_is_abandoned_after_a_timeout() -> None:
     given_up = threading.Event()
 
     class Slow:
@@ -276,7 +276,7 @@ def test_a_tool_that_hangs_says_so_and_the_episode_goes_on() -> None:
     assert (episode.reward, episode.errors) == (1.0, ("tool 'wait' took more than 0.05 s",))
 
 
-def test_what_cannot_be_a_tool_is_refused() -> None:
+def test_function_that_cannot_be_a_tool_is_refused() -> None:
     def answer(x: str) -> str:
         """Taken."""
         return x
@@ -297,7 +297,7 @@ STORY = ("I have a dog.", "My cat is Pepper.", "It rains.")
 WHO = Task("t/3", "test", "What is my cat called?", ("Pepper",), "token_f1")
 
 
-def test_an_overwriting_reader_sees_question_memory_and_section_and_nothing_else() -> None:
+def test_overwriting_reader_sees_question_memory_and_section_only() -> None:
     script = [" a dog\n", " cat Pepper\n", "\n", " Pepper\n"]
     episode = episode_of(script, reader(OverwriteReader(16, 16)), WHO)
     assert [seen_by(episode, call) for call in range(len(episode.segments))] == [
@@ -319,7 +319,7 @@ def test_a_memory_that_runs_into_its_limit_is_cut_and_reading_goes_on() -> None:
     assert episode.stop is StopReason.COMPLETED
 
 
-def test_the_whole_text_is_what_overwriting_is_compared_with_and_overflows_where_it_is_too_long() -> None:
+def test_whole_reader_sees_all_text_or_overflows() -> None:
     whole = episode_of(" Pepper\n", reader(WholeReader(16)), WHO)
     assert seen_by(whole, 0).endswith(answering(WHO.input, " ".join(STORY))[-60:])
     assert episode_of(" Pepper\n", reader(WholeReader(16)), WHO, window=100).stop is StopReason.CONTEXT_OVERFLOW

@@ -64,7 +64,7 @@ def test_an_operation_step_is_carried_out_and_its_bank_left_alone() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text())
-def test_any_text_is_carried_out_and_an_invalid_one_changes_nothing(text: str) -> None:
+def test_any_manager_text_is_executed_and_invalid_text_has_no_effect(text: str) -> None:
     bank = Bank.empty(None)
     for memory in ("I have three bikes.", "I like tea."):
         bank.add(memory)
@@ -109,7 +109,7 @@ def test_questions_over_the_same_memories_are_chosen_from_as_one_by_one(tmp_path
     assert reader.choices(queries) == [reader.choices([query])[0] for query in queries]
 
 
-def test_groups_carry_everything_that_happened() -> None:
+def test_groups_hold_all_events_of_their_episodes() -> None:
     task = next(task for task in operation_tasks("train", 50) if task.answers[0] == "ADD")
     model = ScriptedModel(lambda prompt, j: (" ADD\n", " NOOP\n", " UPDATE 7\n")[j])
 

@@ -153,7 +153,7 @@ def test_a_curve_of_seeds_of_different_lengths_is_as_long_as_the_shortest() -> N
     assert curves(Results(found), "tools-clean")["default"][-1] == 0.8
 
 
-def test_with_everything_permuted_nothing_is_left_of_the_gain() -> None:
+def test_permuted_rewards_remove_the_gain() -> None:
     """Where labels stayed true, half of the gain over no memory was left."""
     none, left, gain = (
         np.mean([run("near-miss", seed, 150, control=arm).held_out.mean() for seed in range(3)])

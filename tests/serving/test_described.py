@@ -14,7 +14,7 @@ from tests.serving.callers import as_
 
 @pytest.mark.slow
 @pytest.mark.skipif(not command(), reason="pip install schemathesis, or set KEEPWORTH_SCHEMATHESIS to its command")
-def test_schemathesis_finds_nothing() -> None:
+def test_schemathesis_reports_no_failures() -> None:
     found = fuzzed(10, 0)
     assert found["complete"]
     assert found["operations"] >= 25
@@ -22,14 +22,14 @@ def test_schemathesis_finds_nothing() -> None:
     assert found["failures"] == []
 
 
-def test_a_method_that_is_none_is_refused_with_those_there_are(server: MemoryServer, tenant: str) -> None:
+def test_unknown_method_is_refused_with_the_allowed_ones(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client:
         answer = client.put("/items")
         assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, HEAD, POST")
         assert client.put("/nowhere").headers.get("allow") is None
 
 
-def test_a_whole_number_may_be_said_with_a_point(server: MemoryServer, tenant: str) -> None:
+def test_integer_may_be_written_with_a_decimal_point(server: MemoryServer, tenant: str) -> None:
     """To JSON Schema 5.0 is an integer."""
     with as_(server, tenant) as client:
         assert client.post("/search", json={"query": "tea", "top_k": 5.0}).status_code == 200
@@ -38,7 +38,7 @@ def test_a_whole_number_may_be_said_with_a_point(server: MemoryServer, tenant: s
 
 
 @pytest.mark.slow
-def test_what_a_killed_server_acknowledged_is_there_once(tmp_path: Path) -> None:
+def test_killed_server_keeps_acknowledged_writes_once(tmp_path: Path) -> None:
     """At length: `python -m benchmarks.agents.kills`."""
     found = killed(tmp_path, kills=3, seconds=1.0)
     assert found["lost"] == found["done_twice"] == 0

@@ -48,7 +48,7 @@ INSIDE: dict[str, Any] = {
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("call", CALLS | INSIDE)
-def test_a_memory_takes_no_empty_name(call: str, part: str) -> None:
+def test_memory_refuses_empty_names(call: str, part: str) -> None:
     memory = Memory(encoder=None)
     memory.add(NOTE, user_id="ana")
     fix = f"is empty: pass a name, .* or leave {part} out, which means all"
@@ -57,7 +57,7 @@ def test_a_memory_takes_no_empty_name(call: str, part: str) -> None:
     assert [item.text for item in memory.get_all()] == [NOTE]
 
 
-def test_neither_a_tenant_nor_what_is_shared_is_empty() -> None:
+def test_empty_tenant_and_shared_names_are_refused() -> None:
     with pytest.raises(InvalidScope, match="leave tenant out"):
         Memory(encoder=None, tenant="")
     with pytest.raises(InvalidScope, match="empty"):
@@ -67,7 +67,7 @@ def test_neither_a_tenant_nor_what_is_shared_is_empty() -> None:
             new_access(**{part: ""})
 
 
-def test_what_is_left_out_still_means_all() -> None:
+def test_omitted_bounds_mean_all() -> None:
     memory = Memory(encoder=None)
     memory.add(NOTE, user_id="ana")
     assert [hit.text for hit in memory.search("peanuts")] == [NOTE]

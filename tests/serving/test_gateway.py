@@ -42,7 +42,7 @@ def used_tool(answer: str) -> list[dict[str, Any]]:
     return [called, {"role": "tool", "tool_call_id": "t", "content": answer}]
 
 
-def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gate) -> None:
+def test_statement_of_one_conversation_is_sent_in_the_next(gate: Gate) -> None:
     stated, asked = user("I am allergic to peanuts."), user("What may I not eat, peanuts?")
     assert gate.ask(stated, user="ana").json()["choices"][0]["message"]["content"] == "Noted."
     assert gate.script.sent[0].messages == [stated], "there was nothing to recall"
@@ -76,7 +76,7 @@ def test_a_call_takes_five_transactions(gate: Gate, monkeypatch: pytest.MonkeyPa
         assert gate.memory.receipt(episode)["decision"]
 
 
-def test_notes_whose_time_is_over_go_a_few_at_a_time(gates: Gates) -> None:
+def test_expired_notes_are_deleted_a_few_at_a_time(gates: Gates) -> None:
     clock = SetClock()
     gate = gates(clock=clock)
     store = gate.server.memories.of(new_access()).memory.store
@@ -99,9 +99,7 @@ def test_notes_whose_time_is_over_go_a_few_at_a_time(gates: Gates) -> None:
     assert old(clock.time) < 40
 
 
-def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody_else(
-    gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_call_waits_for_earlier_turns_of_the_same_person_only(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, go_on = Gateway._recorded, threading.Event()
 
     def late(self: Any, turn: Any, *rest: Any) -> None:
@@ -121,7 +119,7 @@ def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody
     assert "- I am allergic to peanuts." in str(gate.script.sent[-1].messages)
 
 
-def test_what_a_user_states_is_kept_and_takes_the_place_of_what_it_contradicts(gate: Gate) -> None:
+def test_statement_of_a_user_is_kept_and_replaces_a_contradicted_one(gate: Gate) -> None:
     gate.ask(user("Hi! I live in Bergen. What's on there?"), user="ana")
     assert gate.noted() == ["I live in Bergen."]
     gate.ask(user("Thanks! Write a poem about rain."), user="ana")
@@ -150,13 +148,13 @@ with upstream(script) as model:
 """
 
 
-def test_the_first_fact_of_a_new_server_waits_for_nothing_to_be_read(tmp_path: Path) -> None:
+def test_first_fact_of_a_new_server_is_stored_without_waiting(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FIRST_FACT, str(tmp_path / "agent.mem")]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "['I live in Oslo.'] []"
 
 
-def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:
+def test_sent_prompt_prefix_is_never_rewritten(gate: Gate) -> None:
     """Each prompt begins with the whole prompt before it, and the model's answer; new memories enter at the end alone."""
     gate.memory.add("The dog of Ana is called Rex.")
     history: list[dict[str, Any]] = []
@@ -178,7 +176,7 @@ def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:
     assert len(lines) == len(set(lines)) == 3, "what is in the prompt already is not said again"
 
 
-def test_the_same_call_again_sends_the_same_bytes_after_a_restart_too(gates: Gates, clock: SetClock) -> None:
+def test_repeated_call_sends_the_same_bytes_after_a_restart(gates: Gates, clock: SetClock) -> None:
     gate, asked = gates(clock=clock), user("Who is the dog of Ana?")
     gate.memory.add("The dog of Ana is called Rex.")
     first = gate.ask(asked)
@@ -205,7 +203,7 @@ def timed(gates: Gates, clock: SetClock) -> Gate:
     return gates(clock=clock)
 
 
-def test_a_conversation_that_begins_as_an_earlier_one_is_told_what_was_learned_since(timed: Gate, clock: Any) -> None:
+def test_new_conversation_with_a_known_beginning_recalls_new_facts(timed: Gate, clock: Any) -> None:
     question = user("What is my cat called?")
     timed.ask(question, user="zed")
     assert timed.script.sent[-1].messages == [question]
@@ -216,7 +214,7 @@ def test_a_conversation_that_begins_as_an_earlier_one_is_told_what_was_learned_s
     assert timed.script.sent[-1].messages == [told("What is my cat called?", "My cat is called Tom.")]
 
 
-def test_four_conversations_of_the_same_words_are_four_episodes_with_a_reward_each(timed: Gate, clock: Any) -> None:
+def test_equal_conversations_are_separate_episodes(timed: Gate, clock: Any) -> None:
     item = timed.memory.add("The router is reset with the button.", user_id="ana")
     ids = []
     for _ in range(4):
@@ -230,7 +228,7 @@ def test_four_conversations_of_the_same_words_are_four_episodes_with_a_reward_ea
     assert (values.credited, values.total) == (4, 1.75)
 
 
-def test_a_sdk_says_itself_whether_it_asks_again(timed: Gate, clock: SetClock) -> None:
+def test_sdk_retry_header_marks_a_repeated_call(timed: Gate, clock: SetClock) -> None:
     """OpenAI's and Anthropic's count their attempts in a header."""
     body = {"model": "scripted", "messages": [user("How do I reset the router?")]}
 
@@ -265,7 +263,7 @@ def test_conversations_that_begin_alike_keep_their_own_blocks(timed: Gate, clock
         assert timed.script.sent[-1].messages[: len(start)] == start
 
 
-def test_what_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike(timed: Gate, clock: SetClock) -> None:
+def test_ongoing_conversation_keeps_its_blocks_beside_an_equal_one(timed: Gate, clock: SetClock) -> None:
     begins, starts = [user("Where does Ana work?")], []
     for number in (1, 2):
         timed.memory.add(f"Ana works in office number {number}.")
@@ -281,7 +279,7 @@ def test_what_went_on_keeps_its_blocks_when_another_begins_and_is_answered_alike
             assert timed.script.sent[-1].messages[: len(start)] == start
 
 
-def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
+def test_session_header_separates_conversations_without_hiding_facts(gate: Gate) -> None:
     gate.ask(user("I live in Bergen."), user="ana", session="s1")
     gate.noted()
     asked = user("Where do I live?")
@@ -329,7 +327,7 @@ def named_call(gate: Gate, text: str, token: str = "", **named: bytes) -> httpx.
         (quote("UTF-8''" + SINHALA, safe="'").encode(), SINHALA),
     ],
 )
-def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: bytes, name: str) -> None:
+def test_person_with_any_name_has_one_memory_that_can_be_erased(gate: Gate, sent: bytes, name: str) -> None:
     assert named_call(gate, "I live in Bergen.", user=sent).headers["x-keepworth-memory"] == "on"
     (text,) = gate.noted()
     assert [each.text for each in gate.memory.get_all(user_id=name)] == [text]
@@ -348,7 +346,7 @@ def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: byt
 
 
 @pytest.mark.parametrize(("header", "value"), NO_NAMES)
-def test_what_is_no_name_is_refused_and_not_passed_over(gate: Gate, header: str, value: bytes) -> None:
+def test_invalid_scope_header_is_refused(gate: Gate, header: str, value: bytes) -> None:
     answer = named_call(gate, "I live in Bergen.", **{header: value})
     assert answer.status_code == 400
     assert f"X-Keepworth-{header.capitalize()} " in answer.json()["error"]["message"]
@@ -398,7 +396,7 @@ def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> Non
     assert until(gate.memory.pending) == [answer.headers[EPISODE]], "what was answered is what was done"
 
 
-def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:
+def test_other_routes_are_passed_to_the_upstream_only(gate: Gate) -> None:
     assert gate.http.get("/v1/models").json()["data"][0]["id"] == "scripted"
     raw = b'{"model": "e",   "input": "x"}'
     answer = gate.http.post("/v1/embeddings", content=raw, headers={"Content-Type": "application/json"})
@@ -424,7 +422,7 @@ def test_the_scope_is_of_the_token_and_the_headers_never_of_the_text(gate: Gate)
     assert len(gate.script.sent) == 2
 
 
-def test_a_prompt_of_nobody_is_not_given_what_persons_said(gate: Gate) -> None:
+def test_prompt_without_a_person_gets_no_personal_facts(gate: Gate) -> None:
     gate.ask(user("I am allergic to peanuts."), user="ana")
     gate.ask(user("Our office closes for peanuts day."))
     assert len(gate.noted(2)) == 2
@@ -437,7 +435,7 @@ def test_a_prompt_of_nobody_is_not_given_what_persons_said(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_token_without_the_right_to_write_writes_nothing(gate: Gate, role: str) -> None:
+def test_token_without_the_write_role_stores_no_facts(gate: Gate, role: str) -> None:
     gate.memory.add("Ana likes green tea.")
     token = gate.token(roles=[role])
     answer = gate.ask(user("I like green tea."), token=token)
@@ -476,7 +474,7 @@ def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
     assert gate.noted() == ["I am allergic to peanuts."]
 
 
-def test_what_a_killed_server_left_is_written_once(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_left_by_a_killed_server_is_written_once(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process had ended after the answer and before it wrote."""
     monkeypatch.setattr(Gateway, "_recorded", lambda *_: None)
     gates().ask(user("I am allergic to peanuts."), user="ana")
@@ -485,7 +483,7 @@ def test_what_a_killed_server_left_is_written_once(gates: Gates, monkeypatch: py
         assert (item.text, item.scope.user) == ("I am allergic to peanuts.", "ana")
 
 
-def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
+def test_erasing_removes_stored_blocks(gate: Gate) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     answer = gate.ask(user("What am I allergic to?"), user="ana")
     gate.memory.erase(user_id="ana")
@@ -505,7 +503,7 @@ def erase_beside(gate: Gate, user: str) -> None:
 
 
 @pytest.mark.parametrize("at", ["_recorded", "_write_words"])
-def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_turn_ending_after_an_erasure_stores_no_text(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     step = getattr(Gateway, at)
     erased = threading.Event()
@@ -533,7 +531,7 @@ def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatc
 
 
 @pytest.mark.parametrize("whose", ["bob", "ana"])
-def test_a_turn_is_asked_anew_where_something_is_erased_meanwhile(
+def test_turn_searches_again_after_an_erasure_meanwhile(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
@@ -552,7 +550,7 @@ def test_a_turn_is_asked_anew_where_something_is_erased_meanwhile(
 
 
 @pytest.mark.parametrize("whose", ["bob", "ana"])
-def test_an_erasure_leaves_the_turns_of_others_that_are_being_answered(gate: Gate, whose: str) -> None:
+def test_erasure_keeps_running_turns_of_other_persons(gate: Gate, whose: str) -> None:
     gate.memory.add("I like tea.", user_id=whose)
 
     def reply(body: dict[str, Any]) -> str:
@@ -574,7 +572,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_goes_nowhere_but_where_it_says(gate: Gate, path: str) -> None:
+def test_path_with_traversal_is_refused(gate: Gate, path: str) -> None:
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {gate.server.token}\r\n"
     with socket.create_connection(("127.0.0.1", httpx.URL(gate.server.url).port or 0)) as line:  # clients tidy paths up
         line.sendall(f"{head}Connection: close\r\n\r\n".encode())
@@ -656,7 +654,7 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
     assert [item.text for item in gate.replaced()] == ["My gate number is 7."]
 
 
-def test_the_lists_of_what_people_say_are_kept_through_the_gateway(gate: Gate) -> None:
+def test_gateway_keeps_the_listed_statements(gate: Gate) -> None:
     told = json.loads((Path(__file__).parent.parent / "memory" / "said" / "first.json").read_text("utf-8"))
     asked = [
         *told["statements_en"][:10],
@@ -678,7 +676,7 @@ def test_an_answer_is_kept_with_the_question_of_the_model(gate: Gate) -> None:
     assert gate.noted() == ["Which port does it use? 8080"]
 
 
-def test_what_is_said_behind_a_long_paste_is_kept_and_control_characters_lose_nothing(gate: Gate) -> None:
+def test_statement_after_a_long_paste_or_with_control_characters_is_kept(gate: Gate) -> None:
     log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 300
     gate.ask(user(f"{log}\nI live in \x1b[32mTurin\x1b[0m.\x00"), user="ana")
     assert gate.noted() == ["I live in Turin."]
@@ -689,7 +687,7 @@ def test_what_is_said_behind_a_long_paste_is_kept_and_control_characters_lose_no
 
 
 @pytest.mark.parametrize("policy", ["memrl", "exprag", "mixture"])
-def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(gates: Gates, policy: str) -> None:
+def test_own_retriever_chooses_the_items_of_a_prompt(gates: Gates, policy: str) -> None:
     gate = gates(policy=policy, tokens=60, turn_tokens=60, top_k=50)
     gate.memory.add_many([f"Bo likes dish number {number} of the long list." for number in range(40)], user_id="bo")
     gate.memory.add_many([f"Ana likes dish number {number} of the long list." for number in range(20)], user_id="ana")
@@ -704,7 +702,7 @@ def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(ga
     assert {gate.memory.get(id).values.credited for id in receipt["injected"]} == {1}
 
 
-def test_what_is_core_is_in_the_prompt_of_the_first_turn_that_asks(gate: Gate) -> None:
+def test_core_items_enter_the_first_prompt_that_asks(gate: Gate) -> None:
     core = gate.memory.add("Answer in Norwegian.", kind="core", user_id="ana")
     first = gate.ask(user("Which colour has the sky?"), user="ana")
     assert gate.script.sent[0].messages == [told("Which colour has the sky?", "Answer in Norwegian.")]
@@ -716,7 +714,7 @@ def test_what_is_core_is_in_the_prompt_of_the_first_turn_that_asks(gate: Gate) -
     assert gate.script.sent[2].messages == [user("Which colour has the sky?")]
 
 
-def test_what_the_prompt_holds_already_is_not_left_out_by_chance(gate: Gate) -> None:
+def test_item_already_in_the_prompt_is_never_withheld(gate: Gate) -> None:
     """To leave it out of the search would change nothing for the model, and count as a turn without it."""
     note = gate.memory.add("The deploy port is 8080.", user_id="ana", metadata={"tested": 0.5}).id
     messages = [user("What is the deploy port?")]

@@ -50,7 +50,7 @@ def test_any_body_is_answered_by_the_upstream_or_refused(
 
 
 @pytest.mark.parametrize("path", [each.path for each in FORMATS])
-def test_nobody_without_a_token_makes_the_server_read(alone: MemoryServer, path: str) -> None:
+def test_request_without_a_token_is_not_read(alone: MemoryServer, path: str) -> None:
     SENT.clear()
     assert with_token(alone, "kw_no").post(path, content=b"x" * 1000).status_code == 401
     assert SENT == []
@@ -63,7 +63,7 @@ TEXT = st.lists(WORDS, min_size=3, max_size=7).map(" ".join)
 @pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(["ana", "bo", ""]), TEXT), min_size=2, max_size=4))
-def test_what_goes_upstream_and_comes_back_is_the_same_with_another_tenant_beside(
+def test_calls_are_unaffected_by_other_tenants(
     alone: MemoryServer, shared: MemoryServer, calls: list[tuple[str, str]]
 ) -> None:
     tenant = f"tenant {len(json.dumps(calls))} {hash(tuple(calls))}"

@@ -52,7 +52,7 @@ def test_the_next_message_of_a_user_is_the_outcome_of_the_turn_before(
     assert rewards(gate, first.headers[EPISODE]) == signals
 
 
-def test_a_call_that_may_only_read_leaves_no_outcome(gate: Gate) -> None:
+def test_read_only_call_sends_no_signal(gate: Gate) -> None:
     gate.memory.add(RULE, user_id="ana")
     first = gate.ask(QUESTION, user="ana")
     answer = says(first.json()["choices"][0]["message"]["content"])
@@ -69,9 +69,7 @@ def test_a_call_that_may_only_read_leaves_no_outcome(gate: Gate) -> None:
         ("Build failed: no such folder", ("signal:check-failed:ana", 0.0)),
     ],
 )
-def test_the_result_of_a_tool_is_the_outcome_of_what_was_shown_before(
-    gate: Gate, result: str, signal: tuple[str, float]
-) -> None:
+def test_tool_result_rewards_the_items_shown_before(gate: Gate, result: str, signal: tuple[str, float]) -> None:
     gate.memory.add(RULE, user_id="ana")
     first = gate.ask(QUESTION, user="ana")
     until(lambda: finished(gate.server))
@@ -83,7 +81,7 @@ def test_the_result_of_a_tool_is_the_outcome_of_what_was_shown_before(
     assert rewards(gate, first.headers[EPISODE]) == [signal]  # what was sent before is no news
 
 
-def test_anthropics_results_of_tools_say_themselves_that_they_failed(gate: Gate) -> None:
+def test_anthropic_tool_error_flag_is_a_failure_signal(gate: Gate) -> None:
     gate.memory.add(RULE, user_id="ana")
 
     def ask(*messages: dict[str, Any]) -> str:
@@ -98,7 +96,7 @@ def test_anthropics_results_of_tools_say_themselves_that_they_failed(gate: Gate)
     assert rewards(gate, episode) == [("signal:tool-failed:ana", 0.0)]
 
 
-def test_an_answer_that_is_made_again_was_no_good_one(gates: Callable[..., Gate]) -> None:
+def test_regenerated_answer_is_a_negative_signal(gates: Callable[..., Gate]) -> None:
     clock = SetClock()
     timed = gates(clock=clock)
     timed.memory.add(RULE, user_id="ana")

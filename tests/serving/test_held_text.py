@@ -13,7 +13,7 @@ SAID = f"My password is {PASSWORD}."
 PROGRAM = ("read", "write", "reward")
 
 
-def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer, tenant: str) -> None:
+def test_duplicate_of_a_quarantined_item_does_not_reveal_it(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as admin, as_(server, tenant, *PROGRAM) as writer:
         first = {"content": SAID, "source": f"chat:{PASSWORD}9", "metadata": {"note": "only admins read this"}}
         held = admin.post("/items", json=first).json()["items"][0]
@@ -29,7 +29,7 @@ def test_what_says_the_same_as_something_held_does_not_show_it(server: MemorySer
             assert PASSWORD not in seen.text, "nor its source"
 
 
-def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer, tenant: str) -> None:
+def test_search_of_the_past_hides_quarantined_items(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as admin, as_(server, tenant, *PROGRAM) as reader:
         texts = [f"The gate of {name} is open" for name in "abc"]
         made = [admin.post("/items", json={"content": text}).json()["items"][0] for text in texts]
@@ -48,7 +48,7 @@ def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer, tenant: s
         assert PASSWORD in admin.post("/search", json={"query": "gate password", "statuses": ["quarantined"]}).text
 
 
-def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer, tenant: str) -> None:
+def test_waiting_turns_are_not_exposed_by_any_route(server: MemoryServer, tenant: str) -> None:
     """It holds what was said until its facts are found."""
     with as_(server, tenant, *PROGRAM) as reader:
         id = reader.post("/episodes", json={"task": "open"}).json()["id"]

@@ -114,7 +114,7 @@ def test_a_session_of_claude_code(host: Host) -> None:
     assert host.texts() != []
 
 
-def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after_it(host: Host) -> None:
+def test_failure_rewards_items_shown_before_it_only(host: Host) -> None:
     before = host.add("always use the network flag")
     after = host.add("cannot connect: ask for the proxy")
     one = ("--top-k", "1")
@@ -129,7 +129,7 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_each_host_sends_what_its_tools_and_its_user_say_as_outcomes(host: Host, name: str) -> None:
+def test_each_host_sends_tool_and_user_outcomes(host: Host, name: str) -> None:
     def send(what: str, **fields: Any) -> None:
         host.give({**SESSION, **event_json(name, what, **fields)})
 
@@ -153,7 +153,7 @@ def test_each_host_sends_what_its_tools_and_its_user_say_as_outcomes(host: Host,
     assert [round(episode.reward, 2) for episode in host.records()[:2]] == [0.27, 0.72]
 
 
-def test_no_outcome_is_sent_without_a_recall_or_where_signals_are_off(host: Host) -> None:
+def test_no_signal_is_sent_without_a_recall_or_with_signals_off(host: Host) -> None:
     passed = {"tool_name": "Bash", "tool_response": {"stdout": ""}, "tool_input": {"command": "make test"}}
     host("UserPromptSubmit", prompt="Run the tests")
     host("PostToolUse", **passed)
@@ -172,14 +172,14 @@ def test_a_turn_that_the_host_did_not_end_was_stopped_by_the_user(host: Host) ->
 
 
 @pytest.mark.parametrize("source", ["startup", "resume"])
-def test_what_is_shown_before_anybody_asks_is_not_stopped_by_the_first_prompt(host: Host, source: str) -> None:
+def test_recall_at_session_start_is_not_ended_by_the_first_prompt(host: Host, source: str) -> None:
     host.add("Run the tests with: make test")
     assert "make test" in host.context("SessionStart", source=source)
     host("UserPromptSubmit", prompt="No, wrong: run the tests of the other folder")
     assert host.rewards() == []
 
 
-def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(host: Host) -> None:
+def test_recall_is_repeated_after_compaction_and_not_after_resume(host: Host) -> None:
     host.add(PAGE)
     assert PAGE in host.context("SessionStart", source="startup")
     assert host("SessionStart", source="resume")[0] == {}
@@ -244,7 +244,7 @@ def test_a_command_that_failed_in_codex_is_known_by_its_transcript(tmp_path: Pat
     assert text("call_1", transcript_path=str(tmp_path)) == text("call_1", tool_name="apply_patch") == ""
 
 
-def test_what_opencode_says_of_its_tools_is_read() -> None:
+def test_opencode_tool_results_are_read() -> None:
     def event(name: str, **fields: Any) -> hook.HookEvent:
         return hook.event_of({**SESSION, "hook_event_name": name, **fields})
 
@@ -306,7 +306,7 @@ def test_a_session_of_opencode(host: Host) -> None:
     assert "Rome" not in repr(host.records())
 
 
-def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(host: Host) -> None:
+def test_gemini_cli_context_is_not_kept_as_user_text(host: Host) -> None:
     """Else what was recalled at the start is kept as said by the user, and is recalled again."""
     recalled = f"<hook_context>{hook.MARK}\n- I live in Oslo.&lt;/hook_context&gt;</hook_context>"
     host("BeforeAgent", prompt=f"{recalled}\n\nI prefer pnpm over npm.")
@@ -323,7 +323,7 @@ def test_gemini_cli_and_codex_are_answered_at_their_events(host: Host) -> None:
     assert PAGE in host.context("UserPromptSubmit", **codex, prompt="run the website's tests")
 
 
-def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> None:
+def test_prompt_statements_are_kept_and_requests_are_not(host: Host) -> None:
     stated = f"I prefer pnpm over npm. My password is {SECRET}. Run the tests, please."
     for words in (("--no-keep",), ()):
         assert host("UserPromptSubmit", *words, prompt=stated) == ({}, "")
@@ -334,7 +334,7 @@ def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> Non
     assert "I prefer pnpm over npm." in asked
 
 
-def test_a_long_prompt_is_kept_to_its_end_and_what_is_pasted_is_not(host: Host) -> None:
+def test_statements_around_pastes_in_a_long_prompt_are_kept(host: Host) -> None:
     log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 300
     host("UserPromptSubmit", prompt=f"Our deploy port is 8080.\n\n{log}\nThe client signs on Monday.\n\n{log}")
     assert [text.split(" (")[0] for text in host.texts()] == ["Our deploy port is 8080.", "The client signs on Monday."]
@@ -360,7 +360,7 @@ class RecordingMemory:
         return {"id": "e1"}
 
 
-def test_the_memory_is_told_what_the_context_holds_until_it_is_new() -> None:
+def test_search_names_items_in_the_context_until_compaction() -> None:
     memory, session = RecordingMemory(), hook.HookSession()
     events = [
         *[("UserPromptSubmit", {"prompt": f"do {number}"}) for number in range(3)],
@@ -376,9 +376,7 @@ NO_EVENTS = (b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_na
 
 
 @pytest.mark.parametrize("given", NO_EVENTS)
-def test_what_is_no_event_is_a_mistake_of_one_line(
-    given: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_malformed_event_gives_a_one_line_error(given: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KEEPWORTH_HOOKS", str(tmp_path / "hooks"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
     with pytest.raises(hook.HookProblem) as refusal:
@@ -400,7 +398,7 @@ PROMPT = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "run the t
         ("KEEPWORTH_HOOKS", "/dev/null/hooks", "set KEEPWORTH_HOOKS to a folder"),
     ],
 )
-def test_the_host_goes_on_without_memory_and_a_line_that_shows_no_token_names_what_is_wrong(
+def test_failing_hook_lets_the_host_continue_with_a_line_without_the_token(
     host: Host, variable: str, value: str, said: str
 ) -> None:
     answer, errors = host.give(PROMPT, **{variable: value})
@@ -413,12 +411,12 @@ def test_the_host_goes_on_without_memory_and_a_line_that_shows_no_token_names_wh
 @pytest.mark.parametrize(
     "url", ["127.0.0.1", "ftp://x", "http://", "http://127.0.0.1:port", "http://[::1", f"http://{'a' * 70}.example"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_server_address_is_refused(url: str) -> None:
     with pytest.raises(hook.HookProblem, match="is no address of a server: set KEEPWORTH_URL"):
         hook.ServedMemory(url, "", {}, 1.0)
 
 
-def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(tmp_path: Path) -> None:
+def test_hook_does_not_wait_for_a_silent_server_or_open_input(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "keepworth", "hook", "--seconds", "0.3"]
     environment = {**os.environ, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -431,7 +429,7 @@ def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(
         process.communicate()
 
 
-def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(host: Host) -> None:
+def test_huge_prompt_is_cut_before_scanning(host: Host) -> None:
     host.add(PAGE)
     long = f"How do I run the tests? {'word ' * 1_000_000}{SECRET}"
     assert PAGE in host.context("UserPromptSubmit", prompt=long)
@@ -442,14 +440,14 @@ def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(host: Hos
     assert "says more than 8 MB" in said
 
 
-def test_a_person_of_no_name_is_named(host: Host) -> None:
+def test_empty_user_name_is_refused(host: Host) -> None:
     host.user = "ana\u202e"
     answer, errors = host.give(PROMPT)
     assert answer == {}
     assert "user of a scope has control characters or others that cannot be seen" in errors
 
 
-def test_a_mistake_in_the_command_is_no_refusal_of_what_the_user_wants() -> None:
+def test_usage_error_does_not_block_the_host() -> None:
     """Hosts take the exit code 2 for one."""
     for words in (["--no-such"], ["--top-k", "many"]):
         command = [sys.executable, "-m", "keepworth", "hook", *words]
@@ -522,14 +520,14 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
     assert [*Path().glob(".c*"), *Path().glob(".g*")] == [], "nothing is written without --write"
 
 
-def test_a_host_that_there_is_not_is_answered_with_the_nearest(installed: Installed) -> None:
+def test_unknown_host_is_answered_with_the_nearest_name(installed: Installed) -> None:
     for words in (["--install", "clode-code", "--write"], ["--uninstall", "clode-code"]):
         code, printed, said = installed(*words)
         assert (code, printed) == (2, "")
         assert said.startswith("keepworth hook: There is no host 'clode-code'. Did you mean 'claude-code'? Known: ")
 
 
-def test_who_installs_hooks_in_codex_is_told_to_trust_them(installed: Installed) -> None:
+def test_codex_install_says_to_trust_the_hooks(installed: Installed) -> None:
     """It runs none before, and says nothing."""
     for host, told in (("codex", True), ("claude-code", False)):
         assert ("trust" in installed("--install", host, "--write")[1]) is told
@@ -593,7 +591,7 @@ def test_a_file_that_a_team_shares_has_no_name_and_no_path_of_one_machine(
 
 @pytest.mark.parametrize("host", RUN_COMMANDS)
 @pytest.mark.parametrize("indent", ["\t", "    "])
-def test_what_is_taken_out_again_leaves_the_rest_as_it_was(host: str, indent: str, installed: Installed) -> None:
+def test_uninstall_restores_the_settings_file(host: str, indent: str, installed: Installed) -> None:
     assert "No hook of this program" in installed("--uninstall", host)[1]
     assert installed("--install", host, "--write")[0] == 0
     code, told, _ = installed("--uninstall", host)
@@ -661,21 +659,21 @@ def test_of_a_long_note_the_passage_is_recalled_that_fits_the_prompt(host: Host)
 NOTHING = ("ok", "hi", "thanks", "?!", "👍", "Danke!", "merci beaucoup", "спасибо", "谢谢", "はい", "go on")
 
 
-def test_words_that_ask_for_nothing_recall_nothing(host: Host) -> None:
+def test_courtesy_prompt_recalls_no_items(host: Host) -> None:
     host.add("Hi, I am Ana, and I say ok and thanks, danke, merci, спасибо, 谢谢")
     for words in NOTHING:
         assert host("UserPromptSubmit", "--no-keep", prompt=words)[0] == {}, words
     assert "I am Ana" in host.context("UserPromptSubmit", "--no-keep", prompt="who says merci to whom?")
 
 
-def test_a_served_search_that_nobody_asked_for_has_a_floor(host: Host) -> None:
+def test_automatic_search_has_a_score_floor(host: Host) -> None:
     host.add(PAGE)
     for body, found in ({"query": "ok"}, True), ({"query": "ok", "automatic": True}, False):
         answer = host.client._http.post("/v1/memory/search", json={**body, "user_id": host.user}).json()
         assert (bool(answer["hits"]), bool(answer["text"])) == (found, found)
 
 
-def test_what_had_no_room_is_named(host: Host) -> None:
+def test_hook_lists_items_without_room(host: Host) -> None:
     for number in range(5):
         host.add(f"{number}: the tests of part {number} need the flag --network=none and take {number} minutes. " * 9)
     said = host.context("UserPromptSubmit", "--tokens", "120", prompt="run the tests of the parts")

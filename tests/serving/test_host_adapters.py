@@ -56,7 +56,7 @@ def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     store.delete(("docs",), "one")
 
 
-def test_of_many_that_put_one_key_at_once_all_succeed_and_one_item_stays(memory: Any) -> None:
+def test_concurrent_puts_of_a_key_leave_one_item(memory: Any) -> None:
     store, space = _Entries(memory, lambda value, path: []), ("counters",)
     done = at_once([lambda n=n: store.put(space, "k", {"n": n}) for n in range(24)])
     assert done == [None] * 24

@@ -122,14 +122,14 @@ def test_a_body_of_chunks_is_read_and_bounded_too(client: httpx.Client, quiet: N
         (["Transfer-Encoding: chunked, chunked"], b"2\r\n{}\r\n0\r\n\r\n"),
     ],
 )
-def test_two_readings_of_where_a_body_ends_are_refused(server: Counting, quiet: Any, lines: Any, body: bytes) -> None:
+def test_ambiguous_body_length_is_refused(server: Counting, quiet: Any, lines: Any, body: bytes) -> None:
     """Otherwise a body is read as the next request, by a proxy and here differently."""
     answer = raw(server, head("/count", "Content-Type: application/json", "Connection: close", *lines) + body)
     assert answer.count(b"HTTP/1.1") == 1
     assert answer.split()[1] in (b"400", b"501")
 
 
-def test_what_is_no_http_is_refused_and_leaves_no_trace(server: Counting, quiet: None) -> None:
+def test_non_http_input_is_refused_without_a_trace(server: Counting, quiet: None) -> None:
     assert raw(server, b"\x16\x03\x01\x02\x00\xff\xfe\r\n\r\n").startswith(b"HTTP/1.1 400")
     raw(server, b"GET / HTTP/1.1\r\n" + b"".join(b"X%d: y\r\n" % i for i in range(20_000)) + b"\r\n")
     assert raw(server, head("/health", "Connection: close", method="GET")).startswith(b"HTTP/1.1 200")
@@ -172,7 +172,7 @@ def test_callers_that_hang_up_leave_no_trace(
     assert capfd.readouterr().err == ""
 
 
-def test_closing_waits_for_what_computes_and_for_nothing_else() -> None:
+def test_closing_waits_for_computing_threads_only() -> None:
     """A thread that computes while the interpreter ends takes the whole process down with an abort."""
     server = Counting(ServerLimits())
     server.start()

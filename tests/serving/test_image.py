@@ -47,7 +47,7 @@ def command_of(keyword: str) -> list[str]:
     return words
 
 
-def test_what_it_copies_is_there_and_nothing_else_is_sent() -> None:
+def test_dockerfile_copies_exist_and_the_context_is_limited_to_them() -> None:
     assert COPIED
     assert [name for name in COPIED if not (ROOT / name).exists()] == []
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
@@ -55,7 +55,7 @@ def test_what_it_copies_is_there_and_nothing_else_is_sent() -> None:
     assert sorted(line[1:] for line in lines if line.startswith("!")) == sorted(COPIED)
 
 
-def test_what_it_copies_makes_the_whole_wheel(tmp_path: Path) -> None:
+def test_copied_files_build_the_whole_wheel(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -103,7 +103,7 @@ def caller_of_nothing(environment: dict[str, str], data: Path) -> tuple[str, dic
     return sys.executable, {}
 
 
-def test_its_command_serves_as_another_user_from_a_tree_that_is_read_only(folders: tuple[Path, Path]) -> None:
+def test_image_command_serves_unprivileged_from_a_read_only_tree(folders: tuple[Path, Path]) -> None:
     tree, data = folders
     packages = sysconfig.get_path("purelib")
     environment = {

@@ -76,7 +76,7 @@ OPEN: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize("memory", ["on", "off"])
-def test_what_an_upstream_keeps_is_closed_to_whoever_shares_its_key(server: MemoryServer, memory: str) -> None:
+def test_objects_stored_upstream_are_closed_to_bound_tokens(server: MemoryServer, memory: str) -> None:
     headers = {"X-Keepworth-Memory": memory}
     ana, agent = calls(server, "", user_id="ana"), calls(server, "", agent_id="a1")
     other, program = calls(server, "acme"), calls(server, "")
@@ -112,7 +112,7 @@ TWICE = (
         *(PLAIN[:-1].encode() + b', "x": "\xff"}', b"[1]", b'"x"', b"{", b"\xff"),
     ],
 )
-def test_a_body_that_is_no_json_object_in_utf_8_goes_nowhere(server: MemoryServer, raw: bytes, memory: str) -> None:
+def test_body_that_is_not_a_utf_8_json_object_is_not_forwarded(server: MemoryServer, raw: bytes, memory: str) -> None:
     headers = {"Content-Type": "application/json", "X-Keepworth-Memory": memory}
     with calls(server, "") as program:
         for path in (*ASKING, "responses/r1/cancel", "conversations"):

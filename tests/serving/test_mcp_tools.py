@@ -118,7 +118,7 @@ async def used(client: Any) -> None:
 server = served(encoder="hashing", mcp=True)
 
 
-def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(server: MemoryServer) -> None:
+def test_every_tool_works_over_http_in_the_scope_of_its_token(server: MemoryServer) -> None:
     async def session() -> None:
         async with connected(server, server.tokens.add(new_access(tenant="fresh", roles=ROLES))) as client:
             await used(client)
@@ -142,7 +142,7 @@ def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(server
     anyio.run(session)
 
 
-def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(server: MemoryServer) -> None:
+def test_history_tool_hides_quarantined_text(server: MemoryServer) -> None:
     async def session() -> None:
         async with connected(server, server.token) as client:
             note = await call(client, "add_memory", text="my card is new")
@@ -154,7 +154,7 @@ def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(server: 
     anyio.run(session)
 
 
-def test_what_breaks_inside_is_not_told(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_hides_internal_errors(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
         raise RuntimeError("the text of somebody else")
 
@@ -186,7 +186,7 @@ def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None
 LONG = f"{'All went well in the room of the team. ' * 3000}The staging port is 8443.{' It rained all day.' * 4000}"
 
 
-def test_what_tools_answer_stays_within_a_budget_and_the_rest_can_be_read(server: MemoryServer) -> None:
+def test_tool_answers_keep_their_budget_and_can_be_continued(server: MemoryServer) -> None:
     async def size(client: Any, tool: str, **arguments: Any) -> tuple[Any, int]:
         answer = await client.call_tool(tool, arguments)
         assert not answer.is_error, answer.content
@@ -243,7 +243,7 @@ def test_what_tools_answer_stays_within_a_budget_and_the_rest_can_be_read(server
     anyio.run(session)
 
 
-def test_a_tool_remembers_all_that_a_memory_can(server: MemoryServer) -> None:
+def test_add_tool_takes_every_option_of_add(server: MemoryServer) -> None:
     async def session() -> None:
         token = server.tokens.add(new_access(tenant="all that can be said", roles=ROLES))
         async with connected(server, token) as client:

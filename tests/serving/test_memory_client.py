@@ -63,7 +63,7 @@ def memory(request: pytest.FixtureRequest, process: MemoryProcess, tenant: str) 
     loop.close()
 
 
-def test_it_remembers_finds_and_explains(memory: Any) -> None:
+def test_client_adds_searches_and_explains(memory: Any) -> None:
     told = {"told": [1, None, "é"]}
     item = memory.add("Ana is allergic to peanuts", user_id="ana", metadata=told, event_time="2026-01-31")
     assert (item.text, item.scope.user, item.event_time) == ("Ana is allergic to peanuts", "ana", "2026-01-31T00:00:00")
@@ -77,7 +77,7 @@ def test_it_remembers_finds_and_explains(memory: Any) -> None:
     assert memory.search("peanuts", user_id="ana", kinds=["case"]) == []
 
 
-def test_what_changed_is_superseded_and_the_past_stays(memory: Any) -> None:
+def test_superseded_item_is_found_in_the_past(memory: Any) -> None:
     old = memory.add("Ana lives in Oslo", event_time="2025-01-01")
     new = memory.supersede(old.id, "Ana lives in Rome", event_time="2026-01-01")
     assert [hit.id for hit in memory.search("where does Ana live")] == [new.id]
@@ -95,7 +95,7 @@ def test_what_changed_is_superseded_and_the_past_stays(memory: Any) -> None:
     assert [item.id for item in memory.get_all(all_states=True)] == [old.id, new.id]
 
 
-def test_filters_travel(memory: Any) -> None:
+def test_filters_work_through_the_client(memory: Any) -> None:
     memory.add("a red hat", metadata={"year": 2020, "team": "red"})
     kept = memory.add("a red scarf", metadata={"year": 2024, "user": {"city": "Oslo"}})
     where = {"year": {"$gte": 2022}, "user.city": "Oslo"}
@@ -149,7 +149,7 @@ def test_one_search_is_rewarded_later_and_the_ledger_says_so(memory: Any) -> Non
         "\u5c71\u7530\u3000\u592a\u90ce",
     ],
 )
-def test_names_of_every_writing_are_names(memory: Any, name: str) -> None:
+def test_names_in_any_script_are_accepted(memory: Any, name: str) -> None:
     item = memory.add("I like tea", user_id=name)
     hits = memory.search("tea", user_id=name)
     assert memory.reward(hits.decision, 1.0, by=name).applied
@@ -161,7 +161,7 @@ def test_names_of_every_writing_are_names(memory: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["\u202eana", "ana\u00ad", "ana\u2028", "ana\x7f", "ana\u00a0", "\u200c\u200d", " "])
-def test_what_is_no_name_is_one_error(memory: Any, name: str) -> None:
+def test_invalid_name_raises_invalid_scope(memory: Any, name: str) -> None:
     decision = memory.search("tea").decision
     for call in (
         partial(memory.add, "I like tea", user_id=name),
@@ -236,7 +236,7 @@ def acted(memory: Any) -> None:
         episode.act("done without a search")
 
 
-def test_what_is_refused_is_refused_alike(memory: Any) -> None:
+def test_client_and_memory_raise_the_same_errors(memory: Any) -> None:
     for number, (kind, does) in enumerate(REFUSED):
         before = len(memory.get_all(all_states=True))
         try:
@@ -263,7 +263,7 @@ def test_a_misspelt_keyword_is_answered_with_the_right_one(memory: Any) -> None:
             call()
 
 
-def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> None:
+def test_client_methods_match_those_of_memory() -> None:
     """Those that hand over functions, or a bank, are for where the file is."""
     here = {"apply", "bank", "commit", "close", "propose", "policy", "path", "read_only"}
     here |= {"within", "answer", "choose", "flush", "scope", "together"}
@@ -290,9 +290,7 @@ def test_the_server_takes_every_argument_of_the_embedded_verbs() -> None:
         assert arguments - hides <= set(verb.takes), verb.name
 
 
-def test_a_server_that_is_not_there_and_a_wrong_token_are_named(
-    process: MemoryProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_server_and_wrong_token_are_named(process: MemoryProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PAUSE", 0.0)
     for stranger, says, status in (
         (Client("http://127.0.0.1:9"), "gave no answer", 0),
@@ -310,12 +308,12 @@ def test_an_address_may_end_as_that_of_the_gateway_does(process: MemoryProcess) 
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://[::1", 8000])
-def test_what_is_no_address_is_refused_with_one_that_is(url: Any) -> None:
+def test_invalid_server_address_is_refused_with_an_example(url: Any) -> None:
     with pytest.raises(ServerProblem, match=r"is no address of a server\. Give it as it was"):
         Client(url)
 
 
-def test_what_is_in_quarantine_is_listed_and_released(process: MemoryProcess) -> None:
+def test_quarantined_items_are_listed_and_released(process: MemoryProcess) -> None:
     with Client(process.url, TOKEN) as memory:
         item = memory.add("the card is 4111 1111 1111 1111", user_id="ana")
         assert memory.search("card", user_id="ana") == []

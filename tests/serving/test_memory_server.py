@@ -58,7 +58,7 @@ def says_what_to_do(problem: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
 @pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health", "/v1/messages"])
-def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
+def test_body_is_not_read_without_a_token(server: MemoryServer, authorization: str, path: str) -> None:
     """The length is announced, nothing follows: whoever reads first waits for ever."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\nAuthorization: {authorization}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:
@@ -92,7 +92,7 @@ def test_each_route_wants_its_role(server: MemoryServer, tenant: str, role: str)
             assert (status == 403) == (route.role != role), (route, status)
 
 
-def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant: str) -> None:
+def test_token_of_a_person_is_limited_to_that_person(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana:
         his = all_.post("/items", json={"content": "Bob likes cats", "user_id": "bob"}).json()["items"][0]
         hers = ana.post("/items", json={"content": "I like cats"}).json()["items"][0]
@@ -130,7 +130,7 @@ def test_tokens_are_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: 
         refused(client.get("/access"), 401)
 
 
-def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemoryServer, tenant: str) -> None:
+def test_quarantined_text_needs_the_admin_role(server: MemoryServer, tenant: str) -> None:
     key = "sk-proj-a1B2c3D4e5F6g7H8i9J0"
     writer, admin = as_(server, tenant, "read", "write", user_id="ana"), as_(server, tenant)
     made = writer.post("/items", json={"content": f"the deploy key is {key}"}).json()["items"][0]
@@ -170,7 +170,7 @@ def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemorySe
     refused(admin.post(f"/items/{id}/release"), 422)
 
 
-def test_a_token_that_may_not_read_is_not_told_by_what_it_changes(server: MemoryServer, tenant: str) -> None:
+def test_write_only_token_gets_no_item_text(server: MemoryServer, tenant: str) -> None:
     admin, blind = as_(server, tenant), as_(server, tenant, "write")
     id = admin.post("/items", json={"content": "Ana's diary", "metadata": {"of": "diary"}}).json()["items"][0]["id"]
     refused(blind.get(f"/items/{id}"), 403)
@@ -183,12 +183,12 @@ def test_a_token_that_may_not_read_is_not_told_by_what_it_changes(server: Memory
         assert "diary" not in done.text
 
 
-def test_a_token_ends(server: MemoryServer, tenant: str) -> None:
+def test_token_expires(server: MemoryServer, tenant: str) -> None:
     token = server.tokens.passing(Access("t0", tenant, until="2020-01-01T00:00:00"))
     assert refused(with_token(server, token, BASE).get("/items"), 401)["field"] == "Authorization"
 
 
-def test_tokens_of_several_programs_are_all_there_and_a_damaged_file_opens_nothing(
+def test_concurrent_token_additions_are_kept_and_a_damaged_file_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "agent.mem.tokens.json"
@@ -283,7 +283,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "field"), BAD)
-def test_what_is_wrong_is_named_with_its_value_and_a_fix(
+def test_invalid_request_names_field_value_and_fix(
     server: MemoryServer, method: str, path: str, body: Any, status: int, field: str
 ) -> None:
     with as_(server, "where nothing is ever written") as client:
@@ -311,7 +311,7 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
     ],
     ids=range(11),
 )
-def test_bodies_that_are_none_are_refused(server: MemoryServer, content: bytes, kind: str, status: int) -> None:
+def test_missing_or_malformed_bodies_are_refused(server: MemoryServer, content: bytes, kind: str, status: int) -> None:
     with as_(server, "where nothing is ever written") as client:
         refused(client.post("/items", content=content, headers={"Content-Type": kind}), status)
         assert client.get("/items").json()["items"] == []
@@ -343,7 +343,7 @@ def test_a_wrong_field_is_said_in_words(server: MemoryServer) -> None:
         ("POST", "/mcp", 404, "The tools for hosts are off: start the server with --mcp."),
     ],
 )  # fmt: skip
-def test_a_route_that_is_none_is_answered_with_the_one_that_was_meant(
+def test_unknown_route_is_answered_with_the_nearest(
     server: MemoryServer, method: str, path: str, status: int, says: str
 ) -> None:
     with as_(server, "where nothing is ever written") as client:
@@ -351,13 +351,13 @@ def test_a_route_that_is_none_is_answered_with_the_one_that_was_meant(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-def test_a_call_to_a_model_says_as_a_model_would_that_there_is_none(server: MemoryServer, path: str) -> None:
+def test_model_call_without_a_gateway_gets_an_openai_error(server: MemoryServer, path: str) -> None:
     answer = with_token(server).post(path, json={})
     assert answer.status_code == 404
     assert "The gateway is off: start the server with --upstream URL, such as " in answer.json()["error"]["message"]
 
 
-def test_what_breaks_inside_tells_callers_nothing(
+def test_internal_error_hides_its_message(
     server: MemoryServer, tenant: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
@@ -369,7 +369,7 @@ def test_what_breaks_inside_tells_callers_nothing(
     assert "somebody" in caplog.text
 
 
-def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tenant: str) -> None:
+def test_repeated_request_is_done_once(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, user_id="ana") as ana:
         once = {"Idempotency-Key": "k1"}
         body = {"content": "x", "repeat": True}
@@ -388,7 +388,7 @@ def test_a_request_that_comes_again_is_not_done_again(server: MemoryServer, tena
         refused(client.post("/items", json=body, headers={"Idempotency-Key": "x" * 256}), 422)
 
 
-def test_what_was_done_before_a_kill_is_not_done_again(
+def test_request_done_before_a_kill_is_not_repeated(
     server: MemoryServer, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the process had ended between the write and the note of the answer."""
@@ -405,7 +405,7 @@ def test_what_was_done_before_a_kill_is_not_done_again(
         assert client.get(f"/items/{item['id']}").json()["values"]["credited"] == 1
 
 
-def test_kept_answers_end_with_the_day_and_with_what_is_erased(tmp_path: Path) -> None:
+def test_stored_answers_expire_after_a_day_and_on_erasure(tmp_path: Path) -> None:
     time = ["2026-01-01T00:00:00"]
     with Memory(tmp_path / "m.mem", encoder=None, policy=None, clock=lambda: time[0]) as memory:
         for name in ("00", "ff"):
@@ -529,7 +529,7 @@ def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests=st.lists(anything(), min_size=1, max_size=8))
-def test_whatever_is_asked_is_done_or_refused_with_a_reason(
+def test_any_request_is_done_or_refused_with_a_reason(
     server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
 ) -> None:
     with as_(server, "anything") as client:

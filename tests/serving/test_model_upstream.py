@@ -65,7 +65,7 @@ CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {**ASKED, "messages": [QUESTION], "max_tokens": 5}
 
 
-def test_the_model_reads_what_memory_recalls(
+def test_local_model_reads_recalled_items(
     server: MemoryServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = prompts(server, monkeypatch)
@@ -150,7 +150,7 @@ def test_a_caller_that_leaves_takes_its_request_along(
         ({"messages": 5}, "messages must be a list"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(http: httpx.Client, body: Any, message: str) -> None:
+def test_unsupported_options_are_refused_with_a_reason(http: httpx.Client, body: Any, message: str) -> None:
     answer = http.post(CHAT, json={**BODY, **body})
     assert (answer.status_code, message in answer.json()["error"]["message"]) == (400, True), answer.text
 

@@ -37,7 +37,7 @@ def token(server: MemoryServer, *roles: str, **bounds: str) -> str:
     return server.tokens.add(new_access(roles=roles or PROGRAM, **bounds))
 
 
-def test_a_program_that_names_nobody_is_given_what_is_of_nobody(server: MemoryServer) -> None:
+def test_program_without_a_person_sees_unowned_items_only(server: MemoryServer) -> None:
     client = Client(server.url, token(server))
     assert [hit.text for hit in client.search("gate")] == [NOBODYS]
     assert [item.text for item in client.get_all()] == [NOBODYS]
@@ -50,7 +50,7 @@ def test_a_program_that_names_nobody_is_given_what_is_of_nobody(server: MemorySe
     assert [account.item for account in client.ledger().accounts] == ["m2"]
 
 
-def test_a_program_that_names_a_person_is_given_that_person_s(server: MemoryServer) -> None:
+def test_program_that_names_a_person_sees_their_items(server: MemoryServer) -> None:
     client = Client(server.url, token(server))
     assert [hit.text for hit in client.search("gate", user_id="ana")] == [ANAS]
     assert [item.text for item in client.get_all(user_id="ana")] == [ANAS]
@@ -60,7 +60,7 @@ def test_a_program_that_names_a_person_is_given_that_person_s(server: MemoryServ
     assert client.get("m1").text == ANAS, "an id says itself what is meant"
 
 
-def test_who_runs_the_server_alone_is_given_everything(server: MemoryServer) -> None:
+def test_server_token_sees_all_items(server: MemoryServer) -> None:
     """The quick start of one user: one server, one token of its life."""
     for given in (server.token, token(server, "read", "admin")):
         client = Client(server.url, given)
@@ -68,7 +68,7 @@ def test_who_runs_the_server_alone_is_given_everything(server: MemoryServer) -> 
         assert {item.text for item in client.get_all()} == {ANAS, NOBODYS}
 
 
-def test_tools_of_nobody_show_what_is_of_nobody(server: MemoryServer) -> None:
+def test_tools_without_a_person_show_unowned_items_only(server: MemoryServer) -> None:
     pytest.importorskip("mcp")
     import anyio
 
@@ -90,7 +90,7 @@ def test_tools_of_nobody_show_what_is_of_nobody(server: MemoryServer) -> None:
     anyio.run(used, token(server))
 
 
-def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(tmp_path: Path) -> None:
+def test_own_retriever_hides_items_of_other_persons(tmp_path: Path) -> None:
     with MemoryServer(tmp_path / "a.mem", encoder="hashing", policy="mixture", seed=0) as server:
         ana, bo = (Client(server.url, token(server, user_id=name)) for name in ("ana", "bo"))
         ana.add("Ana's secret recipe is plum cake")
@@ -105,7 +105,7 @@ def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(
         assert "plum" not in bare.post("/search", json={"query": "cake"}).text
 
 
-def test_a_shared_scope_is_seen_by_such_a_policy_too() -> None:
+def test_own_retriever_sees_shared_scopes() -> None:
     memory = Memory(encoder="hashing", policy="mixture", seed=0)
     memory.add("We bake plum cake", user_id="team")
     memory.add("Bo bakes apple cake", user_id="bo")

@@ -90,9 +90,7 @@ def episode(server: MemoryServer, tenant: str) -> Callable[..., tuple[str, str]]
 Begin = Callable[..., tuple[str, str]]
 
 
-def test_an_evaluation_of_a_trace_rewards_what_was_shown_in_it(
-    server: MemoryServer, tenant: str, episode: Begin
-) -> None:
+def test_evaluation_of_a_trace_rewards_its_searches(server: MemoryServer, tenant: str, episode: Begin) -> None:
     trace = trace_id()
     id, _ = episode(trace)
     other, _ = episode(trace_id())
@@ -103,16 +101,16 @@ def test_an_evaluation_of_a_trace_rewards_what_was_shown_in_it(
 
 
 @pytest.mark.parametrize("named", ["episode", "decision"])
-def test_an_evaluation_may_name_what_it_is_about(server: MemoryServer, tenant: str, episode: Begin, named: str) -> None:
+def test_evaluation_may_name_an_episode_or_decision(
+    server: MemoryServer, tenant: str, episode: Begin, named: str
+) -> None:
     id, decision = episode()
     target = {named: id if named == "episode" else decision}
     assert send(server, tenant, in_log(evaluation("exact", 1, **target))).json() == {}
     assert rewards(server, tenant, id) == [("evaluation:exact", 1.0)]
 
 
-def test_a_span_that_was_evaluated_stands_for_what_was_shown_right_in_it(
-    server: MemoryServer, tenant: str, episode: Begin
-) -> None:
+def test_evaluated_span_rewards_searches_directly_inside_it(server: MemoryServer, tenant: str, episode: Begin) -> None:
     trace, spans = trace_id(), ("00000000000000aa", "00000000000000bb")
     first, second = (episode(trace, span)[0] for span in spans)
     send(server, tenant, in_log(evaluation("helpful", 1.0), trace=trace, span=spans[1]))
@@ -139,9 +137,7 @@ def test_a_span_that_names_a_search_brings_it_into_its_trace(server: MemoryServe
     assert rewards(server, tenant, id) == [("evaluation:helpful", 0.5)]
 
 
-def test_an_evaluators_own_span_says_by_a_link_what_it_is_about(
-    server: MemoryServer, tenant: str, episode: Begin
-) -> None:
+def test_evaluator_span_names_its_target_by_a_link(server: MemoryServer, tenant: str, episode: Begin) -> None:
     trace = trace_id()
     id, _ = episode(trace)
     links = [{"traceId": trace, "spanId": SPAN}]
@@ -160,7 +156,7 @@ def test_an_evaluators_own_span_says_by_a_link_what_it_is_about(
         ("0.5", "", 0.5),
     ],
 )
-def test_a_label_counts_where_no_score_says_it(
+def test_label_counts_without_a_score(
     server: MemoryServer, tenant: str, episode: Begin, value: Any, label: str, reward: float
 ) -> None:
     id, decision = episode()
@@ -183,7 +179,7 @@ def test_the_same_event_counts_once_and_of_several_the_latest(
     assert rewards(server, tenant, id)[2:] == [("evaluation:fast", 0.5)]
 
 
-def test_what_becomes_no_reward_is_counted_and_said(server: MemoryServer, tenant: str, episode: Begin) -> None:
+def test_rejected_evaluations_are_counted_with_reasons(server: MemoryServer, tenant: str, episode: Begin) -> None:
     id, decision = episode()
     trace = trace_id()
     answer = send(
@@ -209,9 +205,7 @@ def test_what_becomes_no_reward_is_counted_and_said(server: MemoryServer, tenant
     assert rewards(server, tenant, id) == [("evaluation:helpful", 0.5)]
 
 
-def test_a_persons_token_gives_that_persons_word_about_that_persons_searches(
-    server: MemoryServer, tenant: str, episode: Begin
-) -> None:
+def test_token_of_a_person_evaluates_as_that_person(server: MemoryServer, tenant: str, episode: Begin) -> None:
     trace = trace_id()
     anas, bos = episode(trace)[0], episode(trace, user_id="bo")[0]
     send(server, tenant, in_span(evaluation("helpful", 1.0), trace=trace), user_id="ana")
@@ -221,14 +215,14 @@ def test_a_persons_token_gives_that_persons_word_about_that_persons_searches(
     assert refused.json()["partialSuccess"]["rejectedSpans"] == "1"
 
 
-def test_who_may_only_read_gives_no_evaluation(server: MemoryServer, tenant: str, episode: Begin) -> None:
+def test_evaluation_needs_the_reward_role(server: MemoryServer, tenant: str, episode: Begin) -> None:
     id, decision = episode()
     answer = send(server, tenant, in_log(evaluation("helpful", 1.0, decision=decision)), "read", "write")
     assert (answer.status_code, answer.json()["code"]) == (403, 7)
     assert rewards(server, tenant, id) == []
 
 
-def test_an_evaluator_is_taken_back_alone(server: MemoryServer, tenant: str, episode: Begin) -> None:
+def test_rollback_of_an_evaluator_keeps_others(server: MemoryServer, tenant: str, episode: Begin) -> None:
     id, decision = episode()
     for name in ("ragas:faithful", "tone"):
         send(server, tenant, in_log(evaluation(name, 0.0, decision=decision)), user_id="ana")
@@ -266,7 +260,7 @@ def test_an_erased_episode_is_in_no_trace(server: MemoryServer, tenant: str, epi
 @pytest.mark.parametrize(
     "header", ["", "nonsense", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-"]
 )
-def test_a_broken_trace_context_is_none(header: str) -> None:
+def test_malformed_traceparent_is_ignored(header: str) -> None:
     assert traces.read_traceparent(header) is None
     assert traces.read_traceparent(f" {PARENT} ") == traces.TraceContext(TRACE, (SPAN,))
     assert traces.read_traceparent(f"01-{TRACE}-{SPAN}-01-more") == traces.TraceContext(TRACE, (SPAN,))
@@ -302,14 +296,14 @@ def test_a_body_may_be_packed_and_is_bounded(server: MemoryServer, tenant: str, 
         ),
     ],
 )
-def test_what_is_no_request_is_refused(server: MemoryServer, tenant: str, content: bytes, message: str) -> None:
+def test_malformed_otlp_request_is_refused(server: MemoryServer, tenant: str, content: bytes, message: str) -> None:
     with as_(server, tenant, "reward", base="") as client:
         answer = client.post("/v1/logs", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert message in answer.json()["message"]
 
 
-def test_what_can_be_no_id_names_nothing(server: MemoryServer, tenant: str, episode: Begin) -> None:
+def test_invalid_target_ids_are_rejected(server: MemoryServer, tenant: str, episode: Begin) -> None:
     for odd in ("\0", "%", "e" * 100_000, "\ud800", "' OR 1"):
         events = [evaluation("odd", 1.0, time=time, **{what: odd}) for time, what in ((1, "decision"), (2, "episode"))]
         event = evaluation("odd", 1.0)

@@ -42,7 +42,7 @@ def test_a_file_of_the_page_needs_no_token_and_has_its_policy(server: MemoryServ
     assert httpx.head(server.url + path, trust_env=False).status_code == 200
 
 
-def test_anybody_may_ask_whether_the_server_is_alive_and_learns_nothing_else(server: MemoryServer) -> None:
+def test_health_route_needs_no_token_and_has_no_body(server: MemoryServer) -> None:
     answer = httpx.get(server.url + "/health", trust_env=False)
     assert (answer.status_code, answer.content) == (200, b"")
     assert httpx.post(server.url + "/health", trust_env=False).status_code == 401
@@ -50,7 +50,7 @@ def test_anybody_may_ask_whether_the_server_is_alive_and_learns_nothing_else(ser
 
 
 @pytest.mark.parametrize("path", ["/page/nothing.js", "/page/", "/page/../serving/access.py", "/page", "/index.html"])
-def test_without_a_token_nothing_but_the_files_of_the_page_is_read(server: MemoryServer, path: str) -> None:
+def test_only_page_files_are_served_without_a_token(server: MemoryServer, path: str) -> None:
     for method, url, content in (("GET", path, b""), ("POST", "/", b"{}"), ("GET", "/", b"x" * 10)):
         assert httpx.request(method, server.url + url, content=content, trust_env=False).status_code == 401
 
@@ -76,7 +76,7 @@ def test_the_page_may_call_a_server_that_others_reach(tmp_path: Path) -> None:
             assert httpx.get(url, headers=asked, trust_env=False).status_code == status, origin
 
 
-def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
+def test_page_scripts_use_no_html_sinks_or_foreign_hosts() -> None:
     """The policy would refuse it in a browser; this finds it before."""
     sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|srcdoc|DOMParser|\.style\s*=|javascript:"
     for name, text in SCRIPTS.items():
@@ -100,7 +100,7 @@ def test_every_module_that_is_named_is_there() -> None:
     assert {f"{view}.js" for view in views} <= set(SCRIPTS)
 
 
-def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_named_on_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from keepworth.cli.main import app
 
     monkeypatch.chdir(tmp_path)
@@ -155,7 +155,7 @@ def test_episodes_are_found_by_the_words_of_their_tasks(server: MemoryServer, te
         assert found("lunch") == []
 
 
-def test_one_change_is_undone_and_the_undo_too(server: MemoryServer, tenant: str) -> None:
+def test_single_change_can_be_undone_and_redone(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, "read", "write") as writer:
         item = client.post("/items", json={"content": "Ana lives in Rome"}).json()["items"][0]["id"]
         client.patch(f"/items/{item}", json={"text": "Ana lives in Rome, Italy"})
@@ -170,7 +170,7 @@ def test_one_change_is_undone_and_the_undo_too(server: MemoryServer, tenant: str
         assert client.get(f"/items/{item}").json()["text"] == "Ana lives in Rome, Italy"
 
 
-def test_a_change_of_somebody_else_is_not_there(server: MemoryServer, tenant: str) -> None:
+def test_change_in_another_scope_cannot_be_undone(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana:
         item = all_.post("/items", json={"content": "Bob likes cats", "user_id": "bob"}).json()["items"][0]["id"]
         entry = all_.get(f"/items/{item}/history").json()["revisions"][0]["seq"]
@@ -180,7 +180,7 @@ def test_a_change_of_somebody_else_is_not_there(server: MemoryServer, tenant: st
         assert theirs.json()["detail"].replace(str(entry), "N") == nobodys.json()["detail"].replace("10000", "N")
 
 
-def test_what_is_no_change_is_refused() -> None:
+def test_rollback_of_an_unknown_change_is_refused() -> None:
     m = Memory(encoder=None)
     item = m.add("a cat")
     with pytest.raises(UnknownEpisode):
@@ -191,7 +191,7 @@ def test_what_is_no_change_is_refused() -> None:
         m.rollback(entry=-1)
 
 
-def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: str) -> None:
+def test_overview_counts_items_visible_to_the_token(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana, as_(server, tenant, "read") as plain:
         for n in range(4):
             whose = {"user_id": "ana"} if n else {}

@@ -126,7 +126,7 @@ def test_every_view_fits_and_has_no_barrier(chromium: Any, served: Served, width
     visit.close()
 
 
-def test_a_source_of_rewards_is_taken_back_by_who_may_undo(chromium: Any, visit: Visit, served: Served) -> None:
+def test_reward_source_is_taken_back_with_the_admin_role(chromium: Any, visit: Visit, served: Served) -> None:
     scored = Evaluation("helpful", 0.5, targets=(served.memory.episodes()[0],))
     reward_by(served.memory, [scored, Evaluation("helpful", 9.0, targets=scored.targets)])
     take, page = "[aria-label='Take back evaluation:helpful']", visit.page
@@ -168,7 +168,7 @@ def test_the_token_leaves_the_address_and_stays_in_the_tab(visit: Visit, served:
     page.wait_for_selector("#views a")
 
 
-def test_an_address_of_somebody_else_signs_nobody_in_unasked(visit: Visit, served: Served) -> None:
+def test_link_with_a_foreign_token_asks_before_signing_in(visit: Visit, served: Served) -> None:
     page, theirs = visit.page, served.token("read", user_id="mallory")
     page.goto(f"{served.server.url}/#token={theirs}")
     page.wait_for_selector("text=only if that address is your own")
@@ -182,7 +182,7 @@ def test_an_address_of_somebody_else_signs_nobody_in_unasked(visit: Visit, serve
 
 
 @pytest.mark.parametrize("behind", ["#token=%zz", "#/memory/%zz"])
-def test_percents_that_stand_for_nothing_leave_a_page(visit: Visit, behind: str) -> None:
+def test_malformed_percent_encoding_still_shows_a_page(visit: Visit, behind: str) -> None:
     visit.page.goto("about:blank")
     visit.page.goto(f"{visit.served.server.url}/{behind}")
     visit.page.wait_for_selector("main h1, main .problem, main input")
@@ -190,7 +190,7 @@ def test_percents_that_stand_for_nothing_leave_a_page(visit: Visit, behind: str)
     visit.said.clear()  # the browser says itself that there is no such item
 
 
-def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
+def test_page_offers_only_permitted_actions(chromium: Any, served: Served) -> None:
     for roles in (("read", "write", "reward"), ("read", "write", "reward", "admin")):
         visit = Visit(chromium, served, served.token(*roles))
         assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Review", "Episodes"]
@@ -265,7 +265,7 @@ def test_the_keys_lead_everywhere(visit: Visit) -> None:
     page.keyboard.press("Tab")
 
 
-def test_the_key_of_a_search_searches_episodes_where_episodes_are(visit: Visit) -> None:
+def test_search_key_searches_episodes_on_their_view(visit: Visit) -> None:
     page = visit.page
     visit.go("episodes")
     before = page.locator(".rows-list a").count()
@@ -334,7 +334,7 @@ def test_a_note_is_retired_after_a_review_and_brought_back(visit: Visit, served:
     memory.delete(item.id)
 
 
-def test_who_may_only_read_is_offered_no_choice_in_a_review(chromium: Any, served: Served) -> None:
+def test_review_offers_no_choices_to_readers(chromium: Any, served: Served) -> None:
     with closing(Visit(chromium, served, served.token("read"))) as visit:
         visit.go("review")
         assert visit.page.locator("li.finding").count() > 2
@@ -380,7 +380,7 @@ def test_a_list_that_is_under_way_says_so(visit: Visit) -> None:
     assert visit.page.locator(".rows-list li").count() > 0
 
 
-def test_without_javascript_the_page_says_what_to_type(chromium: Any, served: Served) -> None:
+def test_page_without_javascript_names_commands(chromium: Any, served: Served) -> None:
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(served.server.url)

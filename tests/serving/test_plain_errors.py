@@ -22,7 +22,7 @@ MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": 
 
 
 @pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e300"])
-def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_age_is_refused(tmp_path: Path, days: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.mem"
     with Memory(file, encoder=None) as memory:
         memory.add("I like tea")
@@ -34,7 +34,9 @@ def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.
 
 
 @pytest.mark.parametrize("words", [["--user", "ana\u202e"], ["--user", "ana", "--shared", "te\u00adam:read"]])
-def test_a_token_for_no_name_is_refused(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_with_an_empty_name_is_refused(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["memory", "token", "add", *words, "--file", str(tmp_path / "a.mem")]) == 2
     assert "user of a scope has control characters or others that cannot be seen" in capsys.readouterr().err
 
@@ -54,7 +56,7 @@ def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: 
         assert refused.status_code == 403, "a page of another site may name any host"
 
 
-def test_an_address_that_others_reach_is_none_of_this_machine() -> None:
+def test_reachable_addresses_are_not_local() -> None:
     assert not any(map(reachable_here_alone, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.evil.example")))
 
 
@@ -92,7 +94,7 @@ def test_tools_are_bounded_as_routes_are(tmp_path: Path, monkeypatch: pytest.Mon
         assert 503 in statuses, "bytes of all requests together are bounded"
 
 
-def test_a_hook_whose_connection_broke_begins_anew() -> None:
+def test_hook_reconnects_after_a_broken_connection() -> None:
     """The first request has no answer in time; the second was CannotSendRequest."""
     listener = socket.create_server(("127.0.0.1", 0))
     answers = [b"", b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"id": "e1"}']

@@ -20,7 +20,7 @@ from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script, upstream
 
 
-def test_there_are_five_of_at_most_two_commands_and_ten_lines() -> None:
+def test_five_quick_starts_have_at_most_two_commands_and_ten_lines() -> None:
     found = quickstarts()
     assert list(found) == ["openai", "langgraph", "mcp", "python", "curl"]
     for commands, kind, block in found.values():
@@ -47,7 +47,7 @@ def test_a_quick_start_ends_with_its_proof(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arm", ["bolder", "none", "oracle"])
-def test_what_is_shown_is_in_the_bytes_and_what_was_corrected_is_known(arm: str, tmp_path: Path) -> None:
+def test_corrections_are_recalled_and_present_in_the_sent_bytes(arm: str, tmp_path: Path) -> None:
     reader = Reader()
     with answering(reader) as url, bolder(url, tmp_path / "agent.mem") as server:
         played = Loop(server.url, arm, 0, 24, reader).played()

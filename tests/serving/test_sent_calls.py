@@ -58,7 +58,7 @@ def test_a_training_reads_the_prompt_as_it_was_sent_with_tools_and_their_calls(g
     assert f"Prompts: {len(rows)} as they were sent" in tasks.remark
 
 
-def test_calls_go_with_what_is_erased_and_those_of_others_stay(gate: Gate) -> None:
+def test_erasing_deletes_calls_of_that_person_only(gate: Gate) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     ana = gate.ask(user("What am I allergic to, peanuts?"), user="ana")
     bob = gate.ask(user("I live in Oslo."), user="bob")
@@ -70,7 +70,7 @@ def test_calls_go_with_what_is_erased_and_those_of_others_stay(gate: Gate) -> No
 
 
 @pytest.mark.parametrize("settings", [{"prompts": False}, {}])
-def test_what_is_not_to_be_kept_is_not(gates: Gates, settings: dict[str, Any]) -> None:
+def test_calls_are_not_kept_when_switched_off_or_read_only(gates: Gates, settings: dict[str, Any]) -> None:
     gate = gates(**settings)
     headers = {} if settings else {"memory": "read"}
     answer = gate.ask(user("I live in Oslo."), user="ana", **headers)
@@ -78,7 +78,7 @@ def test_what_is_not_to_be_kept_is_not(gates: Gates, settings: dict[str, Any]) -
     assert sent_of(gate, answer) is None
 
 
-def test_a_secret_is_redacted_in_what_is_kept_and_a_refused_one_keeps_nothing(gates: Gates) -> None:
+def test_kept_calls_are_redacted_or_dropped_for_secrets(gates: Gates) -> None:
     secret = "AKIAIOSFODNN7EXAMPLE"
     gate = gates(scan=scan_of("redact", "allow"))
     text = json.dumps(waited_for(gate, gate.ask(user(f"My key is {secret}."), user="ana")))
@@ -133,7 +133,7 @@ def test_streams_are_put_together(stream: bytes, reply: dict[str, Any] | None) -
     assert (call and call["response"]) == reply
 
 
-def test_pictures_are_left_out_and_what_is_too_long_is_not_kept(gate: Gate) -> None:
+def test_kept_calls_omit_pictures_and_overlong_calls(gate: Gate) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     parts = [{"type": "text", "text": "I live in Oslo."}, picture]
     answer = gate.ask({"role": "user", "content": parts}, user="ana")

@@ -100,7 +100,7 @@ def test_a_call_may_have_the_pictures_that_providers_take_and_the_memorys_own_ro
     assert len(script.sent) == 1
 
 
-def test_who_is_one_connection_too_many_is_told_so_in_the_form_of_the_route(
+def test_excess_connection_gets_an_error_in_the_form_of_its_route(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "MOST", 2)
@@ -136,7 +136,7 @@ class Waiting:
         return np.full((len(texts), 8), 8**-0.5, np.float32)
 
 
-def test_who_is_still_being_answered_when_it_stops_is_told_so(
+def test_stopping_server_answers_running_requests_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(memory_server, "PATIENCE", 1)
@@ -171,7 +171,7 @@ BEGINS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + EVENT
         *((path, "something") for path in ("messages", "embeddings")),
     ],
 )
-def test_who_waits_for_an_upstream_when_it_stops_is_told_so_and_the_turn_has_ended(
+def test_stopping_gateway_answers_waiting_calls_and_ends_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, says: str
 ) -> None:
     monkeypatch.setattr(memory_server, "PATIENCE", 1)
@@ -209,9 +209,7 @@ def test_who_waits_for_an_upstream_when_it_stops_is_told_so_and_the_turn_has_end
     assert outcomes == ([] if path == "embeddings" else [f"stopped by the {by}"])
 
 
-def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_that_does_not_fit_on_disk_leaves_others_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -223,9 +221,7 @@ def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(
     assert tokens.all() == []
 
 
-def test_what_a_token_that_may_only_read_adds_to_the_file_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_growth_by_read_only_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_memories, "SHARE", MB, raising=False)
     path = tmp_path / "a.mem"
 

@@ -38,7 +38,7 @@ def texts(found: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("encoder", ["hashing", None])
-def test_a_handle_sees_its_own_and_what_is_shared_and_writes_to_its_own(encoder: str | None) -> None:
+def test_handle_sees_shared_items_and_writes_to_its_own_scope(encoder: str | None) -> None:
     memory = Memory(encoder=encoder, seed=0)
     memory.add("The team may deploy on Friday", user_id="team")
     memory.add("Bo may deploy on Monday", user_id="bo")
@@ -73,7 +73,7 @@ def test_a_large_shared_scope_is_found_by_the_index_of_the_file(monkeypatch: pyt
     assert len(ann.search("plan 7", top_k=200)) == 100
 
 
-def test_what_is_shared_for_reading_is_changed_by_no_verb(tmp_path: Path) -> None:
+def test_read_only_shared_items_cannot_be_changed(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=0)
     memory.add("The gate is 5", user_id="team")
     before = memory.store.sums(memory.scope)
@@ -101,7 +101,7 @@ def test_what_is_shared_for_reading_is_changed_by_no_verb(tmp_path: Path) -> Non
     assert memory.store.sums(memory.scope) == before
 
 
-def test_who_may_write_changes_what_is_shared_where_it_lies_and_undo_and_checks_follow(tmp_path: Path) -> None:
+def test_writable_shared_items_are_changed_in_place_and_can_be_undone(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=0)
     memory.add("The gate is 5", user_id="team")
     ann = memory.within(user_id="ann", agent_id="coder", shared={"team": True})
@@ -123,7 +123,7 @@ def test_who_may_write_changes_what_is_shared_where_it_lies_and_undo_and_checks_
     assert check(memory.store) == []
 
 
-def test_an_episode_of_a_shared_scope_is_of_those_who_may_write_there() -> None:
+def test_shared_episode_is_open_to_its_writers() -> None:
     memory = Memory(encoder="hashing", seed=0)
     bo = memory.within(user_id="bo", shared={"team": True})
     ann = memory.within(user_id="ann", shared={"team": False})
@@ -137,7 +137,7 @@ def test_an_episode_of_a_shared_scope_is_of_those_who_may_write_there() -> None:
             other.reward(id, 1.0)
 
 
-def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own() -> None:
+def test_reward_changes_only_own_items_and_learns_about_shared_ones() -> None:
     memory = Memory(encoder="hashing", seed=0)
     memory.add("The gate is 5", user_id="team")
     ann = memory.within(user_id="ann", shared={"team": False})
@@ -161,19 +161,19 @@ def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own()
         ({"user_id": "ann", "roles": ("read",), "shared": WRITES}, "has not the role write"),
     ],
 )
-def test_what_cannot_take_effect_is_refused(more: dict[str, Any], says: str) -> None:
+def test_ineffective_sharing_options_are_refused(more: dict[str, Any], says: str) -> None:
     with pytest.raises(KeepworthError, match=says):
         new_access(**more)
 
 
 @pytest.mark.parametrize("said", ["team", "team:", ":read", "team:read;write", ""])
-def test_what_is_shared_is_said_by_name_and_permissions(said: str) -> None:
+def test_shared_option_is_parsed_as_name_and_permissions(said: str) -> None:
     with pytest.raises(KeepworthError, match=r"read|permission"):
         new_access(user_id="ann", shared=parse_shared([said]))
     assert parse_shared(["team:read", "a:b:read, write"]) == {"team": ("read",), "a:b": ("read", "write")}
 
 
-def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_command_grants_and_lists_sharing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "agent.mem"
     Memory(file, encoder=None).close()
     main(["memory", "token", "add", "--file", str(file), "--user", "ann", "--shared", "team:read,write"])
@@ -183,7 +183,7 @@ def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.Ca
     assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
 
 
-def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(server: MemoryServer, tenant: str) -> None:
+def test_served_recall_sees_team_items_and_writes_go_to_the_named_scope(server: MemoryServer, tenant: str) -> None:
     ann = client(server, tenant, "ann", shared=WRITES)
     bo = client(server, tenant, "bo", shared=READS)
     cy = client(server, tenant, "cy")
@@ -204,9 +204,7 @@ def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(ser
     assert "Monday" not in exported
 
 
-def test_a_signal_about_an_episode_of_the_team_is_in_the_name_of_who_sends_it(
-    server: MemoryServer, tenant: str
-) -> None:
+def test_signal_on_a_team_episode_counts_for_its_sender(server: MemoryServer, tenant: str) -> None:
     ann, bo = (client(server, tenant, name, shared=WRITES) for name in ("ann", "bo"))
     ann.add("Deploy the site with: make deploy", user_id="team")
     episode = ann.episode("deploy the site", user_id="team")
@@ -254,7 +252,7 @@ PROBES = (
 )
 
 
-def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(tmp_path: Path) -> None:
+def test_missing_permission_looks_like_a_missing_scope(tmp_path: Path) -> None:
     """Two tenants: in one a team has shared items and episodes, in the other none was ever there."""
     answers = []
     with MemoryServer(tmp_path / "agent.mem", encoder="hashing", seed=0) as server:
@@ -283,7 +281,7 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
         assert stripped[0] == stripped[1]
 
 
-def test_the_gateway_recalls_both_and_writes_to_ones_own(gate: Gate) -> None:
+def test_gateway_recalls_team_items_and_writes_to_the_person(gate: Gate) -> None:
     ann, bo = gate.token(user_id="ann", shared=WRITES), gate.token(user_id="bo", shared=READS)
     Client(gate.server.url, ann).add("We deploy on Friday", user_id="team")
 
@@ -305,7 +303,7 @@ def test_the_gateway_recalls_both_and_writes_to_ones_own(gate: Gate) -> None:
     assert (strange.status_code, strange.json()["error"]["code"]) == (403, 403)
 
 
-def test_tools_reach_both(tmp_path: Path) -> None:
+def test_tools_see_own_and_team_items(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     import anyio
 

@@ -40,7 +40,7 @@ def test_a_served_memory_learns_from_turns(server: MemoryServer, tenant: str, bo
         assert Turns(AsyncClient(server.url, token), "host").begin("Where do I live?").text == ""
 
 
-def test_an_agent_of_nobody_sees_what_belongs_to_nobody_whatever_its_token_opens(
+def test_agent_without_a_person_sees_unowned_items_only(
     server: MemoryServer, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "keepworth.adapters"):
@@ -54,7 +54,7 @@ def test_an_agent_of_nobody_sees_what_belongs_to_nobody_whatever_its_token_opens
     assert caplog.text == ""
 
 
-def test_what_is_said_while_the_server_is_away_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_statements_wait_while_the_server_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from keepworth.serving.memory_server import MemoryServer
 
     with MemoryServer(tmp_path / "agent.mem", encoder="hashing") as server:

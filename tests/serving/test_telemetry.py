@@ -41,7 +41,7 @@ print(*(name for name in sys.modules if name.startswith("opentelemetry")))
 """
 
 
-def test_without_a_provider_nothing_of_opentelemetry_is_imported() -> None:
+def test_opentelemetry_is_not_imported_without_a_provider() -> None:
     ran = subprocess.run([sys.executable, "-c", IDLE], check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == ""
 
@@ -80,7 +80,7 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
         yield opened
 
 
-def test_a_search_says_its_decision_and_its_propensity(memory: Memory, spans: Spans) -> None:
+def test_search_span_has_decision_and_propensity(memory: Memory, spans: Spans) -> None:
     memory.add(SECRET)
     spans()
     hits = memory.search("plover", top_k=3)
@@ -127,9 +127,7 @@ def test_each_way_of_writing_is_an_operation_of_the_conventions(memory: Memory, 
     assert last()[0] == "delete_memory"
 
 
-def test_texts_are_in_spans_only_where_they_are_asked_for(
-    memory: Memory, spans: Spans, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spans_hold_texts_only_on_request(memory: Memory, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
     def all_of_it() -> str:
         memory.add(SECRET, user_id="ana")
         memory.search("plover", user_id="ana")
@@ -148,7 +146,7 @@ def test_texts_are_in_spans_only_where_they_are_asked_for(
     assert (record["content"], sorted(record)) == (SECRET, ["content", "id", "score"])
 
 
-def test_what_is_searched_within_a_span_is_part_of_its_trace(memory: Memory, spans: Spans) -> None:
+def test_search_within_a_span_joins_its_trace(memory: Memory, spans: Spans) -> None:
     from opentelemetry import trace
 
     memory.add(SECRET)
@@ -239,7 +237,7 @@ def exporters() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="opentelemetry-exporter-otlp-proto-http")
 
 
-def test_an_exporter_of_another_process_rewards_what_was_shown_in_its_trace(tmp_path: Path, exporters: None) -> None:
+def test_exporter_of_another_process_rewards_searches_of_its_trace(tmp_path: Path, exporters: None) -> None:
     with MemoryProcess(tmp_path / "agent.mem") as process:
         client = Client(process.url, TOKEN)
         client.add(SECRET)
@@ -298,7 +296,7 @@ def test_a_served_memory_sends_spans_to_the_exporter_of_its_environment(tmp_path
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, 'not installed. pip install "keepworth[telemetry]"'),
     ],
 )
-def test_an_exporter_is_only_used_where_the_environment_names_one_and_its_packages_are_there(
+def test_exporter_needs_the_environment_and_its_packages(
     environment: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_ENDPOINT"):

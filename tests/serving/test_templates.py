@@ -153,7 +153,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Any],
 
 @needs_trl
 @pytest.mark.parametrize("template", TEMPLATES or ["none"])
-def test_a_template_renders_with_memory_what_it_renders_without(template: str, sent: Any) -> None:
+def test_memory_changes_only_the_user_message_of_a_template(template: str, sent: Any) -> None:
     """And nothing else of the prompt changes."""
     taken = 0
     for kind, (asked, told, blocks) in sent.items():
@@ -174,7 +174,7 @@ def test_a_template_renders_with_memory_what_it_renders_without(template: str, s
 
 @needs_trl
 @pytest.mark.parametrize("template", TEMPLATES or ["none"])
-def test_a_template_renders_what_training_puts_into_a_conversation(template: str) -> None:
+def test_template_renders_conversations_of_training(template: str) -> None:
     """With and without a system prompt of the run and of the row, also where the template has no system role, or one only."""
     chat, taken = TokenizerChat(TemplateTokenizer(template), template), 0
     late = [*TURNS[:2], {"role": "system", "content": "Be polite."}, *TURNS[2:3]]

@@ -33,7 +33,7 @@ def score(completions: list[Any], **columns: Any) -> list[float | None]:
     return [float("Oslo" in completion[-1]["content"]) if completion else None for completion in completions]
 
 
-def test_prompts_show_what_is_recalled_and_the_choice_is_rewarded(memory: Memory) -> None:
+def test_trl_prompts_show_recalled_items_and_reward_them(memory: Memory) -> None:
     transform = recall_for(memory, top_k=1)
     rows = {"prompt": [ASKED, "Who plays chess?"], "answer": ["Oslo", "Bo"]}
     shown = transform(rows)
@@ -57,7 +57,7 @@ def test_a_reward_without_a_memory_in_play_is_refused(memory: Memory) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TRL, reason="trl is not installed; pip install -e '.[trl]', or set KEEPWORTH_TRL_PYTHON")
-def test_trl_trains_with_a_memory_which_is_told_what_episodes_earned() -> None:
+def test_trl_training_rewards_the_memory() -> None:
     root = Path(__file__).parents[2]
     command = [TRL, "-m", "tests.serving.packages.with_trl_memory"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root)))}

@@ -15,7 +15,7 @@ from keepworth.serving.memory_server import MemoryServer
 CLIENT = Path(__file__).parents[2] / "clients" / "typescript"
 
 
-def test_the_types_were_made_from_what_the_server_describes() -> None:
+def test_typescript_types_match_the_server_description() -> None:
     spec: Any = spec_from_file_location("describe", CLIENT / "describe.py")
     module: Any = module_from_spec(spec)
     spec.loader.exec_module(module)

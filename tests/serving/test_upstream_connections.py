@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     monkeypatch.undo()
 
 
-def test_the_last_used_is_used_next_and_what_is_idle_for_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upstream_reuses_the_latest_connection_and_closes_idle_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     Counted.opened, Counted.calls = 0, {}
 
     async def scene() -> None:

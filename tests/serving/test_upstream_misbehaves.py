@@ -356,7 +356,7 @@ def test_an_upstream_that_is_not_there_and_one_that_has_no_name(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_whatever_else_an_upstream_answers_passes_as_it_is(agent: Agent, name: str) -> None:
+def test_other_upstream_answers_pass_unchanged(agent: Agent, name: str) -> None:
     content, status = PASSES[name]
     agent.upstream.behaves = sends(content)
     raw = content.partition(b"\r\n\r\n")[2]
@@ -429,7 +429,7 @@ def test_a_listing_is_asked_again_once_at_most(agent: Agent, upstream: Misbehavi
         assert len(upstream.asked) in (1, most)
 
 
-def test_where_memory_fails_too_the_agent_is_told_which(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_response_header_says_that_memory_failed(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no disk")
 

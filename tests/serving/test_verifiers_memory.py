@@ -78,7 +78,7 @@ def play(environment: Any, prompt: Any, *traces: SimpleNamespace, text: str = AS
     asyncio.run(episode())
 
 
-def test_what_is_recalled_stands_in_the_prompt_and_the_mean_reward_is_told(
+def test_verifiers_prompt_has_recalled_items_and_the_mean_reward_is_given(
     memory: Memory, add_memory: Callable[..., Any]
 ) -> None:
     kind = add_memory(Played, memory, top_k=1)
@@ -95,7 +95,7 @@ def test_what_is_recalled_stands_in_the_prompt_and_the_mean_reward_is_told(
     assert (first.task, first.reward) == (ASKED, 0.75)
 
 
-def test_an_episode_that_failed_or_asks_nothing_is_not_told(memory: Memory, add_memory: Callable[..., Any]) -> None:
+def test_failed_or_empty_verifiers_episode_gives_no_reward(memory: Memory, add_memory: Callable[..., Any]) -> None:
     environment = add_memory(Played, memory)()
     play(environment, ASKED, trace(0.0, ok=False))
     play(environment, ASKED)

@@ -126,7 +126,7 @@ def test_of_two_processes_that_get_one_request_at_once_one_carries_it_out(served
         assert len(listed) == 1, [answer.text for answer in answers]
 
 
-def test_what_a_person_said_is_known_to_the_next_call_in_another_process(served: Served, script: Script) -> None:
+def test_statement_is_known_to_the_next_call_in_another_process(served: Served, script: Script) -> None:
     first, second = served.callers
     for number in range(12):
         person = f"person{number}"
@@ -172,7 +172,7 @@ def test_both_processes_open_a_new_tenant_at_once(served: Served) -> None:
         assert [len(caller.get("/v1/memory/items").json()["items"]) for caller in callers] == [2, 2]
 
 
-def test_what_one_process_erased_or_took_back_no_other_shows(served: Served, script: Script) -> None:
+def test_erasure_and_rollback_reach_other_processes(served: Served, script: Script) -> None:
     first, second = served.callers
     asked = user("What may I not eat, peanuts?")
     for person, undo in (("erased", "/erase"), ("taken back", "/rollbacks")):
@@ -226,7 +226,7 @@ def test_workers_end_where_the_first_process_is_killed(tmp_path: Path) -> None:
         until(lambda: not any(map(alive, served.workers)))
 
 
-def test_where_no_worker_can_serve_the_command_ends(tmp_path: Path) -> None:
+def test_command_ends_if_no_worker_can_serve(tmp_path: Path) -> None:
     """As where a package is there for the first process alone."""
     folder = tmp_path / "broken"
     folder.mkdir()

@@ -155,7 +155,7 @@ def test_calls_of_tools_are_imitated_with_the_reward_of_the_answer_that_they_led
     assert not {WRITTEN, "In Yorkshire."} & {task.answers[0] for task in worse.all}
 
 
-def test_what_an_art_trajectory_holds_is_read() -> None:
+def test_art_trajectory_is_read() -> None:
     row = {"messages_and_choices": [ASKED, {"finish_reason": "stop", "index": 0, "message": ANSWERED}], "reward": 2.0}
     assert (["Where is Leeds?"], "In Yorkshire.") in pairs(read(row, *OTHERS))
 
@@ -166,7 +166,7 @@ def test_a_history_that_lines_repeat_is_imitated_once_and_with_its_latest_reward
     assert [answer for _, answer in pairs(read(first, later, later, *OTHERS))].count("In Yorkshire.") == 1
 
 
-def test_nothing_of_a_session_a_person_or_a_question_is_on_two_sides() -> None:
+def test_sessions_persons_and_questions_stay_in_one_split() -> None:
     rows = [talk(number // 2, number % 3, session=f"s{number % 20}", user=f"u{number % 10}") for number in range(60)]
     tasks = read(*rows)
     for mark in ("user", "session", "prompt"):
@@ -181,7 +181,7 @@ def test_lines_without_a_session_that_begin_alike_are_one() -> None:
     assert len({task.row["group"] for task in tasks.all if len(task.row["prompt"]) > 1}) == 1
 
 
-def test_a_greeting_that_many_sessions_begin_with_ties_nothing() -> None:
+def test_common_greetings_do_not_tie_sessions() -> None:
     rows = []
     for number in range(12):
         greeting = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": f"Hello {number}", "reward": 1}]
@@ -208,7 +208,7 @@ def test_a_greeting_that_many_sessions_begin_with_ties_nothing() -> None:
     (talk(1, 1), r"All 1 rewards in log are 1"),
     ({"messages": [ASKED, ANSWERED]}, r"log has no rewarded answer"),
 ])  # fmt: skip
-def test_what_cannot_be_learned_from_is_refused(row: dict[str, Any], message: str) -> None:
+def test_unusable_chat_logs_are_refused(row: dict[str, Any], message: str) -> None:
     with pytest.raises(WrongFormat, match=message):
         read(row)
 

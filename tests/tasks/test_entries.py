@@ -35,7 +35,7 @@ def test_entries_hold_the_users_turns_with_provenance() -> None:
     assert {e.speaker for e in entries(TASK, speakers=("assistant",))} == {"assistant"}
 
 
-def test_who_is_heard_when_nobody_is_named() -> None:
+def test_entries_keep_the_right_speakers_by_default() -> None:
     about = replace(TASK, tags={"type": "single-session-assistant"})
     assert {e.speaker for e in entries(about)} == {"user", "assistant"}
     people = Session("d", "2023", (Turn("Ann", "Hi.", 0), Turn("Bob", "Yo.", 1)))
@@ -51,7 +51,7 @@ def test_candidates_take_the_evidence_window_that_holds_the_answer() -> None:
         candidates(TASK, 0, seed=0)
 
 
-def test_more_evidence_than_places_keeps_what_covers_the_answer() -> None:
+def test_limited_evidence_keeps_the_turns_that_cover_the_answer() -> None:
     turns = tuple(Turn("user", text, index, True) for index, text in enumerate(["red and more red", "red", "blue"]))
     task = task_of("Which colours?", "red and blue", Session("d", "2023", turns))
     assert {e.text for e in candidates(task, 2, seed=0)} == {"red and more red", "blue"}

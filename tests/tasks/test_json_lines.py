@@ -52,7 +52,7 @@ def test_each_write_keeps_its_own_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "time", ["yesterday", "2026", "2026-13-01", "2026-02-30", "20260103", "2026-01-03T25:00", "10:00"]
 )
-def test_a_time_that_is_none_is_refused(tmp_path: Path, time: str) -> None:
+def test_invalid_time_is_refused(tmp_path: Path, time: str) -> None:
     with pytest.raises(WrongFormat, match=f"line 1, write 1: time is '{time}'"):
         read(tmp_path, line(1, writes=[{"text": "x", "id": "home", "time": time}]))
     with pytest.raises(WrongFormat, match=f"line 1, question 1: time is '{time}'"):
@@ -68,7 +68,7 @@ def test_times_of_every_precision_are_taken(tmp_path: Path, time: str) -> None:
     assert haystack(task)[0].date == time
 
 
-def test_no_two_lines_share_a_memory_whatever_they_are_called(tmp_path: Path) -> None:
+def test_lines_with_equal_names_have_separate_memories(tmp_path: Path) -> None:
     def write(text: str, **more: str) -> list[dict[str, str]]:
         return [{"id": "home", "text": text, **more}]
 
@@ -137,9 +137,7 @@ def test_a_line_ends_at_line_breaks_alone(tmp_path: Path, separator: str) -> Non
     ({"questions": [{"text": "q", "answers": [["a"]]}]}, "line 2, question 1: answers holds ['a']"),
     ({"questions": [{"text": "q", "answers": ["a"], "options": ["a", True]}]}, "options holds True"),
 ])  # fmt: skip
-def test_what_no_memory_can_keep_and_no_answer_can_be_is_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_unusable_writes_and_answers_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(WrongFormat, match=re.escape(message)):
         read(tmp_path, line(1), line(2, **change))
 
@@ -174,7 +172,9 @@ def test_a_question_without_an_answer_is_answered_by_saying_so(tmp_path: Path) -
     ({"unanswerable": True, "options": ["a"], "answers": ["a"]}, "nothing about a choice among options"),
     ({"unanswerable": True, "verifier": "numeric"}, "judged by whether it says so"),
 ])  # fmt: skip
-def test_what_an_unanswerable_question_cannot_be(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_unanswerable_question_refuses_contradicting_fields(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(WrongFormat) as refused:
         read(tmp_path, line(1, questions=[{"text": "q", **change}]))
     assert message in str(refused.value)

@@ -49,7 +49,7 @@ def test_math_verify_agrees() -> None:
 
 
 @pytest.mark.skipif(find_spec("math_verify") is not None, reason="the extra math is installed")
-def test_without_the_extra_math_verify_says_what_to_install() -> None:
+def test_missing_math_extra_is_named() -> None:
     with pytest.raises(MissingExtra, match=r"pip install \"keepworth\[math\]\""):
         math_verify("1", ["1"])
 
@@ -66,7 +66,7 @@ def test_an_expression_is_computed_exactly() -> None:
     "text",
     ["1/0", "2**9", "x+1", "__import__('os')", "1 +", "9" * 300, "(" * 150 + "1", "1 if 1 else 2", "True", "1e9999"],
 )
-def test_what_is_no_arithmetic_is_no_answer(text: str) -> None:
+def test_non_arithmetic_text_is_no_answer(text: str) -> None:
     assert evaluate_expression(text) is None
     assert expression(text, ["1"]) == 0.0
 

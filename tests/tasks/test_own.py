@@ -35,7 +35,7 @@ def written(path: Path, *lines: Mapping[str, Any] | str) -> Path:
         max_size=30,
     )
 )
-def test_what_asks_the_same_or_is_of_one_group_is_on_one_side(data: list[dict[str, Any]]) -> None:
+def test_equal_prompts_and_groups_share_a_split(data: list[dict[str, Any]]) -> None:
     found = own_tasks(data)
     assert sum(map(len, found.by_split.values())) == len(data)
     prompts = [{task.input for task in found.by_split[split]} for split in SPLITS]
@@ -113,7 +113,7 @@ def test_a_file_of_haystacks_is_divided_by_its_writes(tmp_path: Path) -> None:
     assert found.all[0].sessions
 
 
-def test_what_is_measured_on_is_no_part_of_a_file_that_is_sorted() -> None:
+def test_splits_of_a_sorted_file_are_balanced() -> None:
     rows = [
         {"prompt": f"{label} {number} {split}", "answer": label, "split": split}
         for split in SPLITS

@@ -27,7 +27,7 @@ def test_every_function_by_hand() -> None:
 
 @pytest.mark.parametrize(("depth", "least"), [(2, 25), (3, 100)])
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_held_out_compositions_are_many_and_do_what_no_trained_one_does(split: str, depth: int, least: int) -> None:
+def test_held_out_compositions_differ_in_value_from_trained_ones(split: str, depth: int, least: int) -> None:
     """`hh` is `ff`, and `pq` is `qp`: held out by name alone, they would test memory and not composition."""
     for length in (4, 5):
         argument = WORDS[:length]
@@ -80,7 +80,7 @@ def test_a_few_compositions_show_every_function_inside_and_outside() -> None:
     }
 
 
-def test_an_answer_is_what_stands_last_on_the_first_line() -> None:
+def test_answer_is_the_last_value_of_the_first_line() -> None:
     assert last_value(" f(b a) =  a b \nmore = c") == "a b"
     assert same_words("a  b", ("a b",)) == 1.0
     assert same_words("b a", ("a b",)) == 0.0
@@ -88,7 +88,7 @@ def test_an_answer_is_what_stands_last_on_the_first_line() -> None:
     assert same_words("", ("a b",)) == 0.0
 
 
-def test_what_there_is_not_is_refused() -> None:
+def test_unknown_split_and_too_many_tasks_are_refused() -> None:
     with pytest.raises(UnknownName, match="tets"):
         string_tasks("tets", 1)
     with pytest.raises(ValueError, match="more than train has"):

@@ -268,7 +268,7 @@ def test_soft_value() -> None:
         assert float(soft_value(rewards, temperature)) == pytest.approx(expected, abs=1e-3)
 
 
-def test_what_a_credit_rule_lacks_is_named() -> None:
+def test_missing_input_of_a_credit_rule_is_named() -> None:
     lacking = {"ppo": "values", "gigpo": "steps", "t_spmo": "ids", "a_star_po": "soft_value", "aepo": "task_type"}
     for name, missing in {**lacking, "vcpo": "score_norm"}.items():
         objective = preset(name) if name == "a_star_po" else preset(name, kl=None)
@@ -341,7 +341,7 @@ def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
                 assert [float(found[at]) for at in where] == pytest.approx([wanted] * len(where))
 
 
-def test_what_archer_compares_and_teaches_by_hand() -> None:
+def test_archer_advantages_and_targets_match_values_by_hand() -> None:
     """Q of a turn is read at its last token, V at its first."""
     objective = vary_objective(preset("archer"), advantage=Utterance(0.5))
     torch.testing.assert_close(advantages(episode(), objective), spread(0.3, -0.1, -0.1))

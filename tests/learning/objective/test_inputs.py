@@ -103,7 +103,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
     )  # against the sampler it acts
 
 
-def test_what_episodes_must_hold_is_named() -> None:
+def test_required_episode_fields_are_named() -> None:
     needs = {name: episode_inputs(preset(name)) for name in presets() if episode_inputs(preset(name))}
     assert needs == {
         "duration": ("durations of turns",),

@@ -94,7 +94,7 @@ def test_every_preset_solves_the_eight_armed_bandit(name: str) -> None:
     assert bandit.best() > 0.95
 
 
-def test_coins_in_the_place_of_rewards_teach_nothing_of_the_arms() -> None:
+def test_random_rewards_do_not_teach_the_best_arm() -> None:
     bandits = [Bandit(EIGHT_ARMS, seed) for seed in range(8)]
     for bandit in bandits:
         train(runnable(preset("spurious")), bandit, 120)
@@ -103,7 +103,7 @@ def test_coins_in_the_place_of_rewards_teach_nothing_of_the_arms() -> None:
     assert sum(bandit.best() for bandit in bandits) / len(bandits) == pytest.approx(1 / 8, abs=0.2)
 
 
-def test_coins_follow_from_what_was_drawn_and_not_from_its_reward() -> None:
+def test_random_rewards_depend_on_samples_only() -> None:
     objective, batch = preset("spurious"), Bandit(EIGHT_ARMS, 0).sample(preset("spurious"))
     other = replace(batch, rewards=1 - batch.rewards)
     assert torch.equal(advantages(batch, objective), advantages(other, objective))

@@ -159,7 +159,7 @@ def test_configuration_does_not_load_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_run_learns_what_an_objective_needs_before_it_starts() -> None:
+def test_objective_inputs_are_known_before_a_run() -> None:
     assert inputs(preset("reinforce")) == ()
     assert inputs(GRPO) == ("lp_proximal",)
     assert inputs(preset("ppo")) == ("lp_proximal", "values", "critic", "lp_reference")

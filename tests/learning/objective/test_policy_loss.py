@@ -162,7 +162,7 @@ def test_an_episode_of_two_rows_is_one_sequence_unless_said_otherwise() -> None:
         )
 
 
-def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
+def test_denominator_counts_drawn_or_kept_tokens() -> None:
     behaviour = doubles([[0.0], [5.0], [0.0], [0.0]])
     batch = bandit_batch([1.0, 0.0, 0.5, 0.2], lp_behaviour=behaviour)
     advantage = torch.ones(4, 1, dtype=torch.float64)
@@ -177,7 +177,7 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
     assert values == pytest.approx([-0.75, -1.0])
 
 
-def test_what_the_loss_lacks_is_named() -> None:
+def test_missing_input_of_the_loss_is_named() -> None:
     batch = toy().batch
     shared = denominators(batch, GRPO)
     zeros = torch.zeros(batch.shape, dtype=torch.float64)
@@ -322,7 +322,7 @@ def test_value_loss_by_hand() -> None:
         value_loss(values, targets, replace(batch, values=None), PPO, shared)
 
 
-def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
+def test_value_loss_ignores_masked_tokens_and_adds_over_parts() -> None:
     batch: Any = toy().batch
     objective = vary_objective(PPO, advantage=Gae(0.95, scale=Whitened()))
     targets, shared = torch.randn(batch.shape).double(), denominators(batch, objective)

@@ -42,7 +42,7 @@ def test_positions_outside_the_mask_do_not_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fully_masked_row_adds_nothing_and_never_nan(name: str) -> None:
+def test_fully_masked_row_adds_zero_loss_without_nan(name: str) -> None:
     objective, estimate, world = ready(name, first_row=0)
     emptied: Any = world.batch
     shared = denominators(emptied, objective)

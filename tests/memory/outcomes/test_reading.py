@@ -50,7 +50,7 @@ def wanted(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_reader_finds_what_is_expected(name: str) -> None:
+def test_reader_finds_the_expected_sessions(name: str) -> None:
     files = dict.fromkeys(file for session in EXPECTED[name]["sessions"] for file in session["files"])
     sessions, files_read = read(*files)
     assert files_read.problems == []
@@ -78,13 +78,13 @@ def test_a_broken_line_is_named_and_the_rest_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "of_nobody" in EXPECTED[name]])
-def test_scores_of_nothing_in_the_files_are_counted(name: str) -> None:
+def test_reader_counts_scores_without_a_session(name: str) -> None:
     files = dict.fromkeys(file for session in EXPECTED[name]["sessions"] for file in session["files"])
     assert read(*files)[1].of_nobody == EXPECTED[name]["of_nobody"]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "same_sessions" in EXPECTED[name]])
-def test_a_session_by_another_door_has_the_same_turns(name: str, tmp_path: Path) -> None:
+def test_session_has_the_same_turns_from_the_database_and_the_export(name: str, tmp_path: Path) -> None:
     files = dict.fromkeys(file for session in EXPECTED[name]["sessions"] for file in session["files"])
     names = turn_names(LogFiles([SAMPLES / file for file in files]))
     for file in EXPECTED[name]["same_sessions"].values():
@@ -202,7 +202,7 @@ def scrambled(value: Any, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_of_another_kind_stop_nothing(name: str, tmp_path: Path) -> None:
+def test_reader_and_learner_survive_values_of_wrong_types(name: str, tmp_path: Path) -> None:
     files = [file for session in EXPECTED[name]["sessions"] for file in session["files"] if "json" in file]
     chance = random.Random(name)
     for number in range(25):

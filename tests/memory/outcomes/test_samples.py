@@ -56,7 +56,7 @@ def test_every_file_of_a_format_is_listed_and_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_was_asked_stands_in_the_files(name: str) -> None:
+def test_expected_questions_occur_in_the_sample_files(name: str) -> None:
     for session in [*EXPECTED[name]["sessions"], *EXPECTED[name].get("legacy", [])]:
         words = [
             text
@@ -85,7 +85,7 @@ def test_a_format_has_a_success_a_failure_a_tool_an_interrupt_and_text_beyond_as
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_one_line_is_cut_and_the_others_are_whole(name: str) -> None:
+def test_samples_have_exactly_one_truncated_line(name: str) -> None:
     cut = EXPECTED[name]["cut"]
     lines = (SAMPLES / cut["file"]).read_bytes().splitlines()
     assert len(lines) == cut["lines"]

@@ -27,7 +27,7 @@ def actions(*texts: str) -> tuple[Actions, np.ndarray]:
     return known, np.array([known.number(text) for text in texts])
 
 
-def test_two_strings_of_one_list_are_two_actions_however_alike() -> None:
+def test_similar_actions_offered_together_are_distinct() -> None:
     known, (fifty, sixty) = actions("refund 50", "refund 60")
     both = np.array([fifty, sixty])
     assert not known.apart(both, both).any()
@@ -36,7 +36,7 @@ def test_two_strings_of_one_list_are_two_actions_however_alike() -> None:
     assert known.sameness(both, both)[0, 1] == 0.0
 
 
-def test_answers_are_alike_by_what_they_share_beyond_the_usual() -> None:
+def test_answer_similarity_ignores_words_that_all_answers_share() -> None:
     said = ["refund it, ref 11", "refund it, ref 22", "replace it, ref 33", "replace it, ref 44", "call them, ref 55"]
     known, numbers = actions(*said)
     same = known.sameness(numbers, numbers)
@@ -55,7 +55,7 @@ def after(later: str) -> Experience:
     return experience
 
 
-def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
+def test_success_of_a_paraphrased_action_does_not_count_against_an_item() -> None:
     values = {}
     for later in ("I would refund it, as in case {}", "send somebody round to them, case {}"):
         use = recall(after(later), "torn shirt", frozen=True)
@@ -65,7 +65,7 @@ def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
     assert same > other
 
 
-def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean_one_of_them() -> None:
+def test_free_text_cases_stay_candidates_if_they_may_mean_an_offered_action() -> None:
     experience = after("I would refund it, as in case {}")
     use = recall(experience, "torn shirt", "", ("refund it", "keep quiet"))
     advised = [
@@ -78,7 +78,7 @@ def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean
 # Which rewards are better than others decides; and nobody's count for more than a share.
 
 
-def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_possible() -> None:
+def test_graded_rewards_are_compared_with_the_mean_reward() -> None:
     experience, generator = Experience(policy("mixture"), ENCODER), np.random.default_rng(0)
     for number in range(60):
         action = ("refund", "replace")[number % 2]
@@ -90,7 +90,7 @@ def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_p
     assert ("replace", 1.0) not in advised
 
 
-def test_nobody_makes_time_pass_for_others() -> None:
+def test_clock_bounds_the_time_that_one_user_consumes() -> None:
     clock = EpisodeClock()
     for number in range(100):
         clock.go_on(clock.share(f"user-{number % 10}"))
@@ -123,7 +123,7 @@ def test_an_action_has_the_roles_of_the_items_that_name_it() -> None:
     assert roles_of(items, ["go"], [0.0] * 5) == {}
 
 
-def test_only_whole_words_name_an_action_and_advice_names_what_it_advises_to_do() -> None:
+def test_actions_are_named_by_whole_words_or_by_advice() -> None:
     assert roles_of(notes("he goes there", "cargo"), ["go"], ()) == {}
     assert roles_of(notes("go, now"), ["go"], ()) == {"go": [ANY, FIRST, LATEST]}
     memory = Memory(policy=None, encoder=None)
@@ -152,7 +152,7 @@ def walk(memory: Memory, chance: random.Random, rewarded: Callable[[bool], float
 
 
 @pytest.mark.parametrize("encoder", [HashedWords(64), None])
-def test_that_the_sign_at_the_entrance_counts_is_learned_within_twenty_houses(encoder: HashedWords | None) -> None:
+def test_policy_learns_the_role_of_the_first_note_within_twenty_episodes(encoder: HashedWords | None) -> None:
     for seed in range(5):
         memory, chance = Memory(encoder=encoder, seed=seed), random.Random(seed)
         right = [walk(memory, chance, float) for _ in range(50)]
@@ -160,7 +160,7 @@ def test_that_the_sign_at_the_entrance_counts_is_learned_within_twenty_houses(en
     assert "named by the first note of this episode; such an action was right" in right[-1][1]
 
 
-def test_where_rewards_say_nothing_hardly_anything_is_said_of_notes() -> None:
+def test_random_rewards_hardly_produce_advice_about_notes_of_the_episode() -> None:
     texts = []
     for seed in range(5):
         memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
@@ -168,7 +168,7 @@ def test_where_rewards_say_nothing_hardly_anything_is_said_of_notes() -> None:
     assert sum("of this episode" in text for text in texts) <= len(texts) / 10
 
 
-def test_an_opened_file_says_the_same_of_notes(path: Path) -> None:
+def test_reopened_memory_gives_the_same_advice_about_notes_of_the_episode(path: Path) -> None:
     def advised(memory: Memory) -> tuple[tuple[tuple[str, float, float], ...], str]:
         with memory.episode("leave the house", explore=False) as episode:
             episode.remember(f"a sign at the entrance once more: {DOORS[2]}")
@@ -186,7 +186,7 @@ def test_an_opened_file_says_the_same_of_notes(path: Path) -> None:
     assert {action for action, _, _ in said[0]} == {DOORS[2]}
 
 
-def test_without_roles_nothing_is_learned_of_notes() -> None:
+def test_policy_without_roles_does_not_learn_from_notes_of_the_episode() -> None:
     right = []
     for seed in range(3):
         memory = Memory(encoder=HashedWords(64), seed=seed, policy=policy("default", without="roles"))

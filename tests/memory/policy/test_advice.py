@@ -60,7 +60,7 @@ def test_an_accepted_draft_can_be_read_again(
         again.close()
 
 
-def test_advice_that_says_nothing_is_a_plain_item_to_a_policy(tmp_path: Path) -> None:
+def test_malformed_advice_metadata_is_treated_as_a_plain_item(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for do in (5, [], ["a", 3], ["wire"]):
         memory.add(f"wire {do}", key="k", metadata={"do": do, "avoid": [], "good": True, "born": 0, "of": 0})
@@ -72,7 +72,7 @@ def test_advice_that_says_nothing_is_a_plain_item_to_a_policy(tmp_path: Path) ->
     assert state(opened(tmp_path / "j.mem")) == before
 
 
-def test_an_observation_does_not_set_what_policies_keep(tmp_path: Path) -> None:
+def test_observation_with_a_reserved_field_is_refused(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     with memory.episode("a torn shirt arrived") as episode:
         episode.search()
@@ -94,7 +94,7 @@ def shop() -> Memory:
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3, 10])
-def test_there_is_as_much_advice_as_was_asked_for_of_what_is_most_like_the_question(top_k: int) -> None:
+def test_advice_is_limited_to_top_k_and_fits_the_question(top_k: int) -> None:
     for task, action in (("a torn shirt arrived", OFFERED[0]), ("torn trousers arrived", OFFERED[2])):
         with shop().episode(task, explore=False) as episode:
             pieces = episode.search(actions=OFFERED, top_k=top_k).advice
@@ -104,14 +104,14 @@ def test_there_is_as_much_advice_as_was_asked_for_of_what_is_most_like_the_quest
         assert alike == sorted(alike, reverse=True)
 
 
-def test_a_line_of_the_prompt_is_of_an_action_that_is_advised() -> None:
+def test_prompt_lists_only_advised_actions() -> None:
     with shop().episode("a torn shirt arrived", explore=False) as episode:
         hits = episode.search(actions=OFFERED, top_k=1)
     assert "- refund it: right 6 of 6 times" in hits.text
     assert "- replace it" not in hits.text
 
 
-def test_before_any_reward_there_is_no_more_advice_than_was_asked_for_either() -> None:
+def test_advice_is_limited_to_top_k_before_any_reward() -> None:
     memory = Memory(encoder=HashedWords(256), seed=0)
     memory.propose(Advice("a torn shirt arrived", "refund or replace it", do=OFFERED[:2], source="ana"))
     with memory.episode("a torn shirt arrived", explore=False) as episode:
@@ -119,7 +119,7 @@ def test_before_any_reward_there_is_no_more_advice_than_was_asked_for_either() -
         assert len(episode.search(actions=OFFERED, top_k=2).advice) == 2
 
 
-def test_what_worked_is_advised_before_what_failed_even_where_failures_are_more_like_the_question() -> None:
+def test_successful_action_is_advised_before_more_similar_failures() -> None:
     offered = ("restart", "reset", "refund", "wait")
     with Memory(encoder=HashedWords(), seed=0) as memory:
         for number in range(12):
@@ -130,7 +130,7 @@ def test_what_worked_is_advised_before_what_failed_even_where_failures_are_more_
     assert {action for action, weight, _ in advice if weight > 0.0} == {"restart"}
 
 
-def test_many_records_from_outside_do_not_outweigh_what_failed_each_time() -> None:
+def test_imported_advice_does_not_outweigh_repeated_failures() -> None:
     memory = Memory(encoder="hashing", seed=1)
     for number in range(30):
         memory.propose(Advice(f"the shirt number {number} is torn", "wire it", do=("wire",), source=f"web{number}"))

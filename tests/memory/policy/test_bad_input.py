@@ -23,7 +23,7 @@ from keepworth.memory.operations import checked_reward
 from tests.memory.policy.test_learning import ACTIONS, begun, opened, play, state
 
 
-def test_numbers_of_other_libraries_are_rewards_and_unheard_of_episodes_are_not(path: Path) -> None:
+def test_reward_accepts_numpy_numbers_and_refuses_unknown_episodes(path: Path) -> None:
     memory, numbers = opened(path), (np.float32(0.5), np.bool_(True), np.int64(1), True)
     assert [checked_reward(number, (0.0, 1.0)) for number in numbers] == [0.5, 1.0, 1.0, 1.0]  # type: ignore[arg-type]
     for name in ("", None, ["e1"]):
@@ -31,7 +31,7 @@ def test_numbers_of_other_libraries_are_rewards_and_unheard_of_episodes_are_not(
             memory.reward(name, 1.0)  # type: ignore[arg-type]
 
 
-def test_a_reward_where_nobody_said_what_was_done_keeps_nothing_and_closes_the_episode(tmp_path: Path) -> None:
+def test_reward_without_an_act_stores_no_case_and_closes_the_episode(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     episode = memory.episode("a torn shirt arrived")
     episode.search(actions=ACTIONS)
@@ -42,7 +42,7 @@ def test_a_reward_where_nobody_said_what_was_done_keeps_nothing_and_closes_the_e
             verb()
 
 
-def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_them(tmp_path: Path) -> None:
+def test_task_must_be_text_and_loses_terminal_escapes(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "exprag")
     for bad in (None, b"goal", 3, "\ud800", "w" * 200_001):
         with pytest.raises(InvalidText, match="task"):
@@ -60,7 +60,7 @@ def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_the
     assert [item.key for item in memory.learning.experience.pool.items] == ["a  [31mtorn [0m shirt"]
 
 
-def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
+def test_failing_case_writer_leaves_memory_unchanged(tmp_path: Path) -> None:
     broken = ["The writer of policy 'mixture' failed: ConnectionError: the model is away", "which is no operation"]
 
     def writer(finished: Finished) -> Iterator[Advice]:
@@ -97,7 +97,7 @@ DRAFTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("draft", "message"), DRAFTS, ids=repr)
-def test_a_draft_that_cannot_be_kept_or_claims_what_is_memorys_admits_nothing(draft, message, path: Path) -> None:
+def test_invalid_or_reserved_advice_is_refused_and_not_stored(draft, message, path: Path) -> None:
     memory = opened(path)
     with pytest.raises(InvalidAdvice, match=message):
         memory.propose(draft)
@@ -117,7 +117,7 @@ OPENED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPENED, ids=" and ".join)
-def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_options_are_refused_before_a_file_is_made(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(KeepworthError):
         Memory(tmp_path / "a.mem", **{"encoder": HashedWords(64), **options})
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ class Team:
         return [*read, handle.ledger().accounts]
 
 
-def test_what_a_team_found_ranks_for_a_member_who_is_new_and_not_for_a_stranger(tmp_path: Path) -> None:
+def test_consensus_ranks_for_a_new_member_of_the_team_only(tmp_path: Path) -> None:
     apart, team = Team(quorum=0), Team(tmp_path / "a.mem")
     apart.teach()
     team.teach()
@@ -71,7 +71,7 @@ def test_what_a_team_found_ranks_for_a_member_who_is_new_and_not_for_a_stranger(
 
 
 @pytest.mark.parametrize("people", [("ana",), ("ana", "bo")])
-def test_what_fewer_than_a_quorum_asked_and_how_it_ended_changes_nothing_that_others_read(
+def test_rewards_below_the_quorum_leave_searches_of_others_unchanged(
     people: tuple[str, ...],
 ) -> None:
     read = []
@@ -86,7 +86,7 @@ def test_what_fewer_than_a_quorum_asked_and_how_it_ended_changes_nothing_that_ot
     assert read[0] == read[1] == read[2]
 
 
-def test_a_person_has_one_vote_however_many_rewards_and_it_can_be_taken_back() -> None:
+def test_each_person_has_one_vote_that_rollback_removes() -> None:
     team = Team()
     team.teach()
     team.teach(("mallory",), 30, lie=True)
@@ -96,7 +96,7 @@ def test_a_person_has_one_vote_however_many_rewards_and_it_can_be_taken_back() -
     assert team.share_right("new") <= 0.6
 
 
-def test_what_never_fails_tells_no_note_from_another() -> None:
+def test_consensus_ignores_notes_when_all_rewards_are_equal() -> None:
     team, apart = Team(), Team(quorum=0)
     for task in TASKS:
         for person in MEMBERS:
@@ -105,7 +105,7 @@ def test_what_never_fails_tells_no_note_from_another() -> None:
     assert team.told("new") == apart.told("new")
 
 
-def test_of_the_rewards_of_one_search_by_one_person_the_last_counts() -> None:
+def test_last_reward_of_a_person_for_a_search_counts() -> None:
     team = Team()
     for task in TASKS * 3:
         for person in MEMBERS:
@@ -116,6 +116,6 @@ def test_of_the_rewards_of_one_search_by_one_person_the_last_counts() -> None:
     assert team.share_right("new") >= 0.9
 
 
-def test_a_quorum_that_is_none_is_refused() -> None:
+def test_negative_quorum_is_refused() -> None:
     with pytest.raises(InvalidPolicy, match="quorum"):
         default(quorum=-1)

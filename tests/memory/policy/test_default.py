@@ -49,7 +49,7 @@ def rewarded(memory: Memory, reward: Callable[[str], float], times: int, top_k: 
         memory.reward(hits.decision, reward(hits[0].text))
 
 
-def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> None:
+def test_hit_explains_whether_chance_or_rewards_put_it_first() -> None:
     memory = opened(texts=[HOLD, PULL, HALL])
     right = memory.search(ASKED)[-1].text
     reasons = set[str]()
@@ -67,7 +67,7 @@ def test_a_hit_says_that_it_comes_first_by_chance_or_as_others_did_worse() -> No
         assert {hit.why.reason for hit in episode.search(ASKED) if hit.why.worth} <= {"", WORSE}
 
 
-def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(path: Path) -> None:
+def test_rewards_move_items_up_and_down_and_survive_reopening(path: Path) -> None:
     memory, plain = opened(path, reward_range=(-1.0, 1.0)), opened(policy=None, seed=None)
     for each in (memory, plain):
         each.add_many([HOLD, PULL, HALL])
@@ -92,7 +92,7 @@ def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_r
     assert order(plain)[0] == first
 
 
-def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
+def test_better_of_two_items_ranks_first_within_twenty_rewards() -> None:
     right = 0
     for seed in range(20):
         memory, draw = opened(texts=[HOLD, PULL], seed=seed), random.Random(seed)
@@ -115,7 +115,7 @@ FAR = ["Book a room for the meeting by the portal.", "Rooms: call reception."]
     ],
     ids=["nearly level, and asked often", "no word is shared with the question"],
 )
-def test_what_is_better_rises_wherever_the_search_puts_it_and_stays(
+def test_better_item_rises_from_any_rank_and_stays_first(
     notes: list[str], asked: str, seeds: int, tasks: int, chances: tuple[float, float], least: float
 ) -> None:
     right = np.zeros((seeds, tasks), int)  # one draw is all or nothing
@@ -130,7 +130,7 @@ def test_what_is_better_rises_wherever_the_search_puts_it_and_stays(
     assert right[:, -50:].mean() >= least
 
 
-def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
+def test_hit_states_the_mean_of_graded_and_neighbouring_rewards() -> None:
     near = "how do I reset the old router"
     for rewards, questions in (([0.4, 0.7, 0.4], [ASKED] * 3), ([1.0, 0.0, 1.0], [ASKED, near, ASKED])):
         memory = opened(texts=[HOLD])
@@ -141,7 +141,7 @@ def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> Non
 
 
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
-def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
+def test_uninformative_rewards_keep_the_search_order(constant: bool, least: float) -> None:
     same = 0
     for seed in range(6):
         memory, draw = opened(texts=[HOLD, PULL, HALL], seed=seed), random.Random(seed)
@@ -154,7 +154,7 @@ def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(cons
     assert same >= least * 6 * 50
 
 
-def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
+def test_ten_percent_false_rewards_do_not_reverse_the_order() -> None:
     right = 0
     for seed in range(5):
         memory = opened(texts=[HOLD, PULL], seed=seed)
@@ -167,7 +167,7 @@ def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
     assert right >= 0.85 * 5 * 30
 
 
-def test_who_rewards_first_is_not_believed_for_that() -> None:
+def test_first_rewarder_gets_no_extra_trust() -> None:
     """100 false rewards by one person, then 300 true ones by five others: 20 questions, 120 notes, 30 % with a wrong label."""
     draw = random.Random(0)
     words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(3)) for _ in range(132)]
@@ -191,7 +191,7 @@ def test_who_rewards_first_is_not_believed_for_that() -> None:
     assert right >= 85
 
 
-def test_the_same_reward_again_says_so_and_changes_nothing(tmp_path: Path) -> None:
+def test_repeated_reward_is_a_no_op_that_says_so(tmp_path: Path) -> None:
     for path in (None, tmp_path / "a.mem"):
         memory = opened() if path is None else Memory(path, encoder="hashing", seed=0)
         memory.add_many([HOLD, PULL])
@@ -212,7 +212,7 @@ def test_the_same_reward_again_says_so_and_changes_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
-def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
+def test_exploration_cost_is_bounded(top_k: int) -> None:
     """The search is right, and everything else is wrong."""
     for seed in range(4):
         memory = opened(texts=[HOLD, PULL, HALL], seed=seed)
@@ -225,7 +225,7 @@ def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
 
 
 @pytest.mark.parametrize("questions", [1, 12])
-def test_where_all_rewards_are_0_few_others_are_tried(questions: int) -> None:
+def test_exploration_stays_low_when_all_rewards_are_zero(questions: int) -> None:
     """They may be of no use, and the search right."""
     departed = 0
     for seed in range(4):
@@ -240,7 +240,7 @@ def test_where_all_rewards_are_0_few_others_are_tried(questions: int) -> None:
     assert departed <= 4 * (10 if questions == 1 else 3)
 
 
-def test_where_nearly_everything_fails_what_helps_is_found_behind_the_first() -> None:
+def test_helpful_low_ranked_item_is_found_when_most_tasks_fail() -> None:
     """The right note is the last of four, and one task in twenty succeeds by luck."""
     memory, draw, right = Memory(encoder="hashing", seed=1), random.Random(1), {}
     for thing in range(30):
@@ -255,7 +255,7 @@ def test_where_nearly_everything_fails_what_helps_is_found_behind_the_first() ->
     assert np.mean(success[-100:]) >= 0.8
 
 
-def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
+def test_relevant_item_of_ten_ranks_first_within_fifty_rewards() -> None:
     first = 0
     for seed in range(12):
         memory = opened(
@@ -268,7 +268,7 @@ def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3])
-def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
+def test_stated_propensities_match_draw_frequencies(top_k: int) -> None:
     """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""
     memory = opened(texts=[HOLD, PULL, HALL], policy=lambda: default(withhold=0.0))
     for number in range(8):
@@ -286,7 +286,7 @@ def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
         assert abs(drawn[slate] - 400 * p) < 4.0 * math.sqrt(400 * p * (1.0 - p)) + 1.0
 
 
-def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(path: Path) -> None:
+def test_reopened_memory_has_the_same_estimates_and_order(path: Path) -> None:
     """Also where several choices wait for their rewards, and one is judged anew."""
     with opened(path) as memory:
         ids = [item.id for item in memory.add_many([HOLD, PULL, HALL])]
@@ -316,7 +316,7 @@ def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(path: Path) -
 
 
 @pytest.mark.parametrize("reward", [1.5, -1.0, 10, math.nan, math.inf, "1", None])
-def test_a_reward_outside_the_range_is_refused_with_the_fix_and_nothing_changes(reward: float) -> None:
+def test_reward_outside_the_range_is_refused_without_effect(reward: float) -> None:
     memory = opened()
     item, _ = memory.add_many([HOLD, PULL])
     rewarded(memory, lambda text: float(text == PULL), 5)
@@ -330,7 +330,7 @@ def test_a_reward_outside_the_range_is_refused_with_the_fix_and_nothing_changes(
     assert wider.reward(wider.search(ASKED).decision, 10).applied
 
 
-def test_evidence_counts_where_its_situation_is_near() -> None:
+def test_evidence_counts_for_similar_questions() -> None:
     memory = opened()
     hold, _ = memory.add_many([HOLD, PULL])
     rewarded(memory, lambda _: 1.0, 10)
@@ -341,7 +341,7 @@ def test_evidence_counts_where_its_situation_is_near() -> None:
     assert here.seen == near.seen == there.seen
 
 
-def test_the_searches_of_one_episode_weigh_as_one() -> None:
+def test_searches_of_one_episode_count_as_one_use() -> None:
     memory = opened()
     item = memory.add(HOLD)
     with memory.episode("reset it") as episode:
@@ -351,7 +351,7 @@ def test_the_searches_of_one_episode_weigh_as_one() -> None:
     assert memory.worth(item.id, ASKED).times == pytest.approx(1.0, rel=1e-2)
 
 
-def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
+def test_item_is_withheld_at_the_logged_rate() -> None:
     """Where questions do not come back, so that nothing is tried out at them."""
     memory, draw = opened(policy=lambda: default(withhold=0.4, least=1, budget=1.0)), random.Random(1)
     memory.add_many([HOLD, PULL])
@@ -368,7 +368,7 @@ def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
     assert 0.25 < len(short) / len(some) < 0.55
 
 
-def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
+def test_advice_is_judged_by_the_action_taken() -> None:
     memory = opened()
     do = memory.add("push the red knob", metadata={"do": ["push"], "avoid": [], "good": True, "born": 0, "of": 0})
     for number in range(40):
@@ -381,7 +381,7 @@ def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
     assert "push: right 20 of 20 times where this is asked" in advised.text
 
 
-def test_steps_that_are_paid_at_the_end_of_an_episode_are_learned() -> None:
+def test_step_choices_are_learned_from_the_final_reward() -> None:
     """Eight doors in a row, six keys for each; after the fourth wrong one all is over."""
     keys, right = "abcdef", "cafedbac"
     rooms = [f"room {name}" for name in ("oak", "elm", "ash", "fir", "yew", "bay", "lime", "box")]
@@ -403,7 +403,7 @@ def test_steps_that_are_paid_at_the_end_of_an_episode_are_learned() -> None:
     assert opens >= 0.9 * 3 * 20
 
 
-def test_a_rollback_takes_back_what_was_learned() -> None:
+def test_rollback_restores_earlier_estimates() -> None:
     memory = opened()
     ids = [item.id for item in memory.add_many([HOLD, PULL])]
     for number in range(20):
@@ -416,7 +416,7 @@ def test_a_rollback_takes_back_what_was_learned() -> None:
     assert [memory.worth(id, ASKED) for id in ids] == before
 
 
-def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
+def test_policy_verbs_are_refused_without_a_policy() -> None:
     memory = opened(policy=None, seed=None)
     item = memory.add(HOLD)
     for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.ledger(), lambda: memory.propose(None)):
@@ -429,7 +429,7 @@ TASK, SEEN = "make coffee from beans", "reset the router"
 
 
 @pytest.mark.parametrize("how", ["no policy", "by words", "few candidates", "old file"])
-def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode(how: str, path: Path) -> None:
+def test_evidence_counts_at_the_query_and_not_at_the_episode_task(how: str, path: Path) -> None:
     options: dict[str, object] = {"policy": None, "seed": None} if how == "no policy" else {}
     mode = "lexical" if how in ("by words", "few candidates") else None
     with opened(path, **options) as memory:
@@ -448,7 +448,7 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, path: Path) -> None:
+def test_erased_query_is_not_replaced_by_the_episode_task(policy: str, path: Path) -> None:
     with opened(path, policy=policy) as memory:
         hold, _, zebra = memory.add_many([HOLD, "coffee is made from beans", "the zebra has stripes"])
         for _ in range(12):
@@ -466,7 +466,7 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, pat
         assert all(use.query.observation for use in learned)
 
 
-def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> None:
+def test_search_with_an_episode_id_follows_its_explore_flag() -> None:
     # In a file, draws depend on the process.
     with opened(policy=lambda: default(withhold=0.5, least=1.0), seed=0, texts=[HOLD, PULL]) as memory:
         for number in range(30):
@@ -476,7 +476,7 @@ def test_a_search_in_the_name_of_an_episode_explores_as_the_episode_does() -> No
         assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
 
 
-def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(path: Path) -> None:
+def test_search_with_an_episode_id_is_logged_in_that_episode(path: Path) -> None:
     with opened(path, texts=[HOLD, PULL]) as memory:
         memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
         episode = memory.episode(TASK)
@@ -502,7 +502,7 @@ class Passing(HashedWords):
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, path: Path) -> None:
+def test_rewards_survive_a_temporary_encoder_failure(policy: str, path: Path) -> None:
     with opened(path, policy=None, seed=None) as memory:
         hold = memory.add(HOLD)
         for _ in range(5):
@@ -520,7 +520,7 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, path: P
             assert memory.learning.experience.learned == 5
 
 
-def test_the_newest_rewards_are_the_same_ones_after_reopening(path: Path) -> None:
+def test_window_of_newest_rewards_is_the_same_after_reopening(path: Path) -> None:
     options = {"policy": lambda: default(newest=5, withhold=0.0)}
     with opened(path, **options) as memory:
         hold = memory.add(HOLD)
@@ -535,7 +535,7 @@ def test_the_newest_rewards_are_the_same_ones_after_reopening(path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_who_punishes_what_is_right_costs_the_others_little() -> None:
+def test_false_rewards_of_one_person_cost_others_little() -> None:
     topics, actions = ("shirt torn", "phone cracked", "lamp flickers", "kettle leaks"), ("refund", "repair", "replace")
 
     def success(lies: float, seed: int) -> float:
@@ -561,7 +561,7 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
     assert beside >= honest - 0.03
 
 
-def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody_tried() -> None:
+def test_best_failed_action_gets_no_warning_beside_an_untried_one() -> None:
     memory, actions = opened(seed=1), ("refund", "repair", "replace")
     offered = (*actions, "wire the money")
     for number in range(20):
@@ -575,7 +575,7 @@ def test_of_actions_that_failed_the_best_is_not_warned_of_beside_one_that_nobody
     assert {action for action, weight, _ in advice if weight < 0.0} == {"refund", "repair"}
 
 
-def test_people_of_one_memory_may_want_different_actions(tmp_path: Path) -> None:
+def test_policy_learns_actions_per_person(tmp_path: Path) -> None:
     offered, draw, right = ("tea", "coffee", "juice", "water"), random.Random(0), 0
     memory = Memory(tmp_path / "m.mem", encoder="hashing", seed=0)
     for number in range(160):

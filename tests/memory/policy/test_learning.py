@@ -75,7 +75,7 @@ os._exit(9)
 """
 
 
-def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> None:
+def test_crash_before_the_reward_loses_no_acts(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     died = subprocess.run([sys.executable, "-c", KILLED, str(path)], capture_output=True, text=True, cwd=ROOT)
     assert died.returncode == 9, died.stderr
@@ -88,7 +88,7 @@ def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> N
     assert learned(again) == learned(whole)
 
 
-def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_reward_leaves_learned_state_equal_to_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = opened(path)
     play(memory, "a torn shirt arrived", "refund", 1.0)
     episode = begun(memory, "a torn shirt arrived late")
@@ -106,7 +106,7 @@ def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(path: Path, mo
     assert episode.reward(1.0)
 
 
-def test_the_engine_knows_what_was_decided_rewarded_and_written(tmp_path: Path) -> None:
+def test_episode_record_lists_decisions_rewards_and_writes(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "exprag")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     record = memory.episode_record(play(memory, "a torn shirt arrived again", "refund", 1.0))
@@ -180,7 +180,7 @@ def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
     assert [use.reward for use in learned] == [1.0, 0.0]
 
 
-def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(path: Path) -> None:
+def test_rollback_of_a_source_restores_learned_state(path: Path) -> None:
     memory = opened(path, "memrl")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     before = state(memory)
@@ -224,7 +224,7 @@ def test_a_late_reward_of_a_rolled_back_episode_teaches_every_process_the_same(p
     assert memory.worth("m1", "red") == opened(path, "default").worth("m1", "red")
 
 
-def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
+def test_policy_sees_items_of_its_scope_only(tmp_path: Path) -> None:
     ana, bo = (opened(tmp_path / "j.mem", "exprag", user_id=name, seed=None) for name in ("ana", "bo"))
     play(ana, "a torn shirt arrived", "refund", 1.0)
     with bo.episode("a torn shirt arrived") as episode:
@@ -237,7 +237,7 @@ def active(memory: Memory) -> list[str]:
     return [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
 
 
-def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(path: Path) -> None:
+def test_full_memory_archives_the_oldest_cases_and_rollback_restores_them(path: Path) -> None:
     memory = opened(path, lambda: replace(policy("mixture"), maintainers=(Capacity(3),)))
     for number, word in enumerate(("torn", "late", "lost")):
         play(memory, f"a {word} thing", ACTIONS[number], 1.0)
@@ -249,7 +249,7 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(path: Pa
     assert active(memory) == first
 
 
-def test_who_does_more_than_others_pushes_out_nothing_of_theirs(path: Path) -> None:
+def test_active_person_does_not_displace_cases_of_others(path: Path) -> None:
     memory = opened(path, lambda: replace(policy("mixture"), maintainers=(Capacity(4),)))
     for person, words in (("ana", ("torn", "late")), ("mallory", ("lost", "wrong", "broken", "odd", "blue"))):
         for word in words:
@@ -257,7 +257,7 @@ def test_who_does_more_than_others_pushes_out_nothing_of_theirs(path: Path) -> N
     assert active(memory) == ["a torn thing", "a late thing", "a odd thing", "a blue thing"]
 
 
-def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
+def test_item_erased_by_another_handle_is_not_shown_or_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path, "exprag", user_id="ana", seed=None)
     for n in range(3):
@@ -279,7 +279,7 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
     assert not any(b"zxgoal" in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_filters_and_bounds_hold_for_a_policy_that_finds_items_itself(tmp_path: Path) -> None:
+def test_filters_and_scopes_hold_for_a_policy_with_its_own_retriever(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for person in ("ana", "bo"):
         team = {"team": person, "tags": f"of {person}"}
@@ -299,7 +299,7 @@ def test_filters_and_bounds_hold_for_a_policy_that_finds_items_itself(tmp_path: 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_others_have_takes_no_place_of_what_is_admitted(policy: str, tmp_path: Path) -> None:
+def test_inadmissible_items_take_no_candidate_places(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     for number in range(30):
         memory.add(f"a torn shirt number {number}", user_id="bo", metadata={"n": number})
@@ -309,7 +309,7 @@ def test_what_others_have_takes_no_place_of_what_is_admitted(policy: str, tmp_pa
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, tmp_path: Path) -> None:
+def test_retriever_candidates_pass_the_search_stages(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     for number in range(4):
         memory.add(f"a torn shirt number {number}", event_time=f"202{number}-01-01")
@@ -329,7 +329,7 @@ def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, t
 
 
 @pytest.mark.parametrize("policy", ["kernel-mean", "mixture", "memrl"])
-def test_scores_of_a_reranker_take_nothing_away(policy: str, tmp_path: Path) -> None:
+def test_reranker_scores_remove_no_hits(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     memory.add_many([f"a torn shirt number {number}" for number in range(3)])
     for least in (-12.0, 3.0):  # logits, as of a cross-encoder
@@ -337,7 +337,7 @@ def test_scores_of_a_reranker_take_nothing_away(policy: str, tmp_path: Path) -> 
         assert len(memory.search("a torn shirt", reranker=reranker)) == 3
 
 
-def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
+def test_advice_of_one_person_gives_no_warnings_to_others() -> None:
     memory = Memory(policy="amemguard", encoder="hashing", seed=0)
     for number, action in enumerate(("give the refund", "give the refund", "phone the doctor")):
         memory.add(f"a customer asks for a refund, case {number}", user_id="ana", metadata={"do": [action]})
@@ -353,7 +353,7 @@ def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "amem", "gitm", "rememberer"])
-def test_what_a_user_s_episode_teaches_is_written_for_that_user_alone(policy: str, tmp_path: Path) -> None:
+def test_cases_of_an_episode_are_stored_in_its_user_scope(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     ana, bo = (memory.within(user_id=name) for name in ("ana", "bo"))
     for number in range(12):
@@ -365,7 +365,7 @@ def test_what_a_user_s_episode_teaches_is_written_for_that_user_alone(policy: st
     assert state(opened(tmp_path / "j.mem", policy)) == state(memory)
 
 
-def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) -> None:
+def test_policy_chooses_among_the_hits_of_the_search_mode(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     memory.add("zebra")
     memory.add("a torn shirt arrived")
@@ -383,7 +383,7 @@ def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("policy", ["memrl", "exprag"])
-def test_what_is_deleted_while_a_search_runs_is_shown_no_more(policy: str, tmp_path: Path) -> None:
+def test_item_deleted_during_a_search_is_not_shown(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     torn, worn = memory.add("a torn shirt arrived"), memory.add("a worn shirt arrived")
 
@@ -402,9 +402,7 @@ def test_what_is_deleted_while_a_search_runs_is_shown_no_more(policy: str, tmp_p
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_the_worth_of_a_shared_item_tells_nothing_of_rewards_in_the_scope_of_another(
-    policy: str, tmp_path: Path
-) -> None:
+def test_worth_of_a_shared_item_hides_rewards_of_other_scopes(policy: str, tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     item = memory.add("the torn shirt is refunded", user_id="team")
     ana, bo = (memory.within(user_id=name, shared={"team": False}) for name in ("ana", "bo"))
@@ -415,7 +413,7 @@ def test_the_worth_of_a_shared_item_tells_nothing_of_rewards_in_the_scope_of_ano
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(policy: str, tmp_path: Path) -> None:
+def test_individually_rewarded_choice_is_learned_once(policy: str, tmp_path: Path) -> None:
     learned: list[Use] = []
     memory = opened(tmp_path / "j.mem", note_uses(policy, learned))
     with memory.episode("a torn shirt arrived") as episode:
@@ -438,7 +436,7 @@ def test_a_choice_that_is_rewarded_by_itself_is_learned_once_and_written_once(po
     assert state(opened(tmp_path / "j.mem", policy)) == after
 
 
-def test_the_ledger_of_a_policy_without_one_changes_nothing_that_it_learned(tmp_path: Path) -> None:
+def test_ledger_call_leaves_learned_state_unchanged(tmp_path: Path) -> None:
     with opened(tmp_path / "j.mem", "kernel-mean") as memory:
         memory.add("a torn shirt is refunded")
         with memory.episode("a torn shirt arrived") as episode:
@@ -456,9 +454,7 @@ def test_the_ledger_of_a_policy_without_one_changes_nothing_that_it_learned(tmp_
         assert not actions.listed(np.array([actions.number("wait")]))[0]
 
 
-def test_choices_that_were_rewarded_by_themselves_are_kept_up_to_a_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_individually_rewarded_choices_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experience, "ALONE", 2)
     with opened(tmp_path / "j.mem", "memrl") as memory:
         memory.add("a torn shirt is refunded")
@@ -475,7 +471,7 @@ def test_choices_that_were_rewarded_by_themselves_are_kept_up_to_a_number(
         assert memory.learning.experience.learned == 6
 
 
-def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_without_it(tmp_path: Path) -> None:
+def test_reward_closes_an_episode_and_rollback_reopens_it(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     episode = begun(memory, "a torn shirt arrived")
     with opened(tmp_path / "j.mem", "memrl") as other:
@@ -492,7 +488,7 @@ def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_witho
 
 
 @pytest.mark.parametrize("policy", ["default", "memrl"])
-def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(policy: str, path: Path) -> None:
+def test_episode_with_an_erased_reward_is_not_pending(policy: str, path: Path) -> None:
     with opened(path, policy) as memory:
         zebra = memory.add("the zebra has stripes")
         episode = memory.episode("feed the animals")
@@ -511,7 +507,7 @@ def notes(finished: Finished) -> list[Advice]:
     return [Advice(use.query.text, f"{use.query.text}: {use.taken}", do=(use.taken,)) for use in finished.choices]
 
 
-def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(tmp_path: Path) -> None:
+def test_default_policy_with_a_writer_survives_reopening(tmp_path: Path) -> None:
     def writing(path: Path) -> Memory:
         return opened(path, replace(default(withhold=0.0), name="mine", writer=notes))
 
@@ -572,7 +568,7 @@ def test_rewarders_survive_opening_again_and_can_be_undone_by_name(path: Path, p
     assert record(opened(path, policy), bad).rewards == ((0.0, ""),)
 
 
-def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_rollback_refuses_unknown_and_invalid_rewarders(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     play(memory, "a torn shirt arrived", "refund", 1.0)
     with pytest.raises(InvalidPolicy, match="No reward here has a name"):

@@ -38,7 +38,7 @@ P = np.array([0.5, 0.8, 0.5, 0.8, 0.8, 0.5])
 Y = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
 
 
-def test_six_rows_by_hand() -> None:
+def test_account_matches_six_rows_computed_by_hand() -> None:
     # a y / p: 2, 0, 0, 1.25, 0, 0; (1 - a) y / (1 - p): 0, 0, 2, 0, 0, 0.
     # Weights of the shown: 2, 1.25, 1.25, 2 = 6.5; of the withheld: 2 and 5 = 7.
     assert ledger.snips(A, P, Y) == pytest.approx(3.25 / 6.5 - 2.0 / 7)
@@ -47,7 +47,7 @@ def test_six_rows_by_hand() -> None:
     assert math.isnan(ledger.snips(np.ones(2), P[:2], Y[:2]))
 
 
-def test_the_sequence_is_as_wide_as_the_authors_compute_it() -> None:
+def test_confidence_sequence_matches_the_authors_code() -> None:
     """`std_conjmix_margin` and `best_rho2_approx` of the paper's code (github.com/WannabeSmith/drconfseq), written out."""
 
     def rho2(t: float, alpha: float) -> float:
@@ -64,14 +64,14 @@ def test_the_sequence_is_as_wide_as_the_authors_compute_it() -> None:
     assert several[1] == pytest.approx(ledger.half_width(200.0, 1.0) / 2)
 
 
-def test_the_rate_falls_with_what_withholding_costs_to_a_half_at_most() -> None:
+def test_withholding_rate_falls_with_cost_to_half_at_most() -> None:
     assert ledger.rate(0.1, -0.3, 0.01) == 0.1
     assert ledger.rate(0.1, 0.1, 0.01) == pytest.approx(0.1)
     assert ledger.rate(0.1, 0.15, 0.01) == pytest.approx(0.01 / 0.15)
     assert ledger.rate(0.1, 0.9, 0.01) == 0.05
 
 
-def test_the_estimate_is_unbiased_over_all_draws() -> None:
+def test_effect_estimate_is_unbiased_over_all_draws() -> None:
     """Three items with odds of their own, rewards that depend on all of them, and any g: the mean of psi over all eight draws is
     the effect of the item over the draws of the others."""
     generator = np.random.default_rng(2)
@@ -106,7 +106,7 @@ def filled(rewards: list[float]) -> Ledger:
     return found
 
 
-def test_a_corrected_reward_takes_the_place_of_the_first_and_leaves_what_was_expected() -> None:
+def test_corrected_reward_replaces_the_first_and_keeps_the_expectation() -> None:
     found, right = filled([1.0, 0.0, 1.0]), filled([1.0, 0.0, 1.0])
     found.add("e1", "d1", 1.0, 1.0, (), {"m1": 0.8}, 0.9, 3)
     assert present(found, "m1")[2].tolist() == [1.0, 1.0, 1.0]
@@ -127,7 +127,7 @@ def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
     assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
 
 
-def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
+def test_item_shown_without_a_draw_gives_no_evidence_in_its_episode() -> None:
     """In whatever order rewards come: an early version tested what had been seen, and a search that draws nothing shows what
     was withheld."""
     told = [("d1", ["m1", "m2"], {"m2": 0.8}), ("d2", [], {"m1": 0.9, "m2": 0.8}), ("d3", ["m1"], {})]
@@ -143,7 +143,7 @@ def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
         assert len(present(found, "m1")[0]) == 1
 
 
-def test_what_was_certain_is_no_evidence() -> None:
+def test_certain_choices_give_no_evidence() -> None:
     found = Ledger()
     found.add("e1", "d1", 1.0, 1.0, ["m1"], {"m1": 1.0, "m2": 0.0}, 0.0, 0)
     assert not found.items
@@ -160,7 +160,7 @@ def of(effect_: float, n: int, seed: int = 0, span: float = 1.0) -> Account:
     return ledger.account("m1", a, np.full(n, 0.8), y, np.full(n, 0.5), span)
 
 
-def test_an_account_says_in_words_what_it_knows() -> None:
+def test_account_has_a_verdict_in_words() -> None:
     assert of(0.5, 2000).verdict == "helps"
     assert of(-0.5, 2000).verdict == "harms"
     assert of(0.0, 20_000).verdict == "makes no difference"
@@ -181,7 +181,7 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
 
 
-def test_of_three_who_reward_nobody_makes_an_effect_clear_alone() -> None:
+def test_one_of_three_rewarders_cannot_make_an_effect_clear() -> None:
     """Half of the rewards are one person's, who says that the item is all that matters; the others see no difference."""
     generator, n = np.random.default_rng(5), 3000
     a, g = (generator.random(n) < 0.8).astype(float), np.full(n, 0.5)
@@ -198,7 +198,7 @@ def test_of_three_who_reward_nobody_makes_an_effect_clear_alone() -> None:
     assert own.clear, "the program's own rewards are nobody's to leave out"
 
 
-def test_a_statement_adds_up_what_withholding_cost() -> None:
+def test_balance_sums_the_cost_of_withholding() -> None:
     helps, harms = of(0.5, 2000), replace(of(-0.5, 1000), item="m2")
     statement = Balance((helps, harms), 4000, 2.0)
     assert (statement.gross, statement.gain) == (helps.cost, -harms.cost)
@@ -234,7 +234,7 @@ def well_known() -> Iterator[Memory]:
         yield memory
 
 
-def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_known: Memory) -> None:
+def test_ledger_separates_helpful_from_useless_items(well_known: Memory) -> None:
     memory = well_known
     pull, hold = (next(i for i in memory.get_all() if i.text == text) for text in (PULL, HOLD))
     statement = memory.ledger()
@@ -260,7 +260,7 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
         fresh.ledger(source="another")
 
 
-def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Memory) -> None:
+def test_item_with_a_clear_effect_is_not_withheld(well_known: Memory) -> None:
     helps = [account.item for account in well_known.ledger().accounts if account.verdict == "helps"]
     assert helps
     for _ in range(60):
@@ -284,7 +284,7 @@ def drawn_too_late(memory: Memory) -> int:
     return late
 
 
-def test_the_effect_is_that_of_being_seen_in_the_episode_at_all() -> None:
+def test_effect_counts_items_shown_anywhere_in_the_episode() -> None:
     """The first search shows two items, one of them under test. The second finds the one that helps again."""
     with filled_memory(withhold=0.4) as memory:
         memory.add("the cat sleeps on the red sofa")
@@ -303,7 +303,7 @@ def test_the_effect_is_that_of_being_seen_in_the_episode_at_all() -> None:
         assert account.effect == pytest.approx(0.6, abs=0.2)
 
 
-def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_process(path: Path) -> None:
+def test_item_shown_earlier_in_the_episode_is_not_withheld_later(path: Path) -> None:
     with filled_memory(path, withhold=0.5) as memory, opened(path, withhold=0.5, seed=9) as other:
         memory.add_many(["press the button of the router", "a plug for the router", "wait a minute"])
         rewarded(memory, 8)
@@ -330,7 +330,7 @@ def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_proces
             assert {hit.id for hit in again.search(ASKED, top_k=3, episode=open_.id)} == {hit.id for hit in shown}
 
 
-def test_reopening_and_another_process_come_to_the_same(path: Path) -> None:
+def test_ledger_is_equal_after_reopening_and_in_another_process(path: Path) -> None:
     with filled_memory(path) as memory, opened(path, seed=5) as other:
         rewarded(memory, 70)
         rewarded(other, 20, searches=2)
@@ -346,7 +346,7 @@ def test_reopening_and_another_process_come_to_the_same(path: Path) -> None:
         assert [replace(one, **unseen) for one in listed] == [replace(one, **unseen) for one in before]
 
 
-def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concern(path: Path) -> None:
+def test_rollback_correction_and_erasure_update_ledger_rows(path: Path) -> None:
     with filled_memory(path) as memory:
         memory.add_many(["the cat sleeps", "the dog barks"], user_id="ana")
         rewarded(memory, 30)
@@ -379,7 +379,7 @@ def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concer
         assert memory.ledger() == after
 
 
-def test_what_is_gone_is_left_out_unless_asked_for(path: Path) -> None:
+def test_ledger_omits_deleted_and_unseen_items_by_default(path: Path) -> None:
     with filled_memory(path) as memory:
         other = memory.add("the plug of the router").id
         rewarded(memory, 60)
@@ -408,7 +408,7 @@ def test_what_is_gone_is_left_out_unless_asked_for(path: Path) -> None:
         assert unseen in [account.item for account in memory.ledger(everything=True).accounts]
 
 
-def test_of_a_log_without_odds_nothing_is_guessed(path: Path) -> None:
+def test_log_without_odds_gives_no_evidence(path: Path) -> None:
     with filled_memory(path) as memory:
         rewarded(memory, 60)
         assert sum(account.rows for account in memory.ledger().accounts)
@@ -420,7 +420,7 @@ def test_of_a_log_without_odds_nothing_is_guessed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_harms_wherever_it_comes_up_stands_last(seed: int) -> None:
+def test_harmful_item_ranks_last_at_new_questions(seed: int) -> None:
     with filled_memory(withhold=0.5) as memory:
         generator = np.random.default_rng(seed)
         for number in range(450):  # every question is another one, so nothing is sure near any of them

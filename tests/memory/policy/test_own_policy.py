@@ -56,12 +56,12 @@ def teach(memory: Memory, right: str, times: int = 8) -> list[bool]:
 
 
 @pytest.mark.parametrize("right", [BUTTON, PLUG])
-def test_it_learns_in_both_directions(tmp_path: Path, right: str) -> None:
+def test_own_policy_learns_in_both_directions(tmp_path: Path, right: str) -> None:
     with opened(tmp_path / "a.mem") as memory:
         assert teach(memory, right)[-5:] == [True] * 5
 
 
-def test_it_is_the_same_after_reopening_and_forgets_what_is_rolled_back(tmp_path: Path) -> None:
+def test_own_policy_survives_reopening_and_rollback(tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem") as memory:
         (first,) = memory.search(ASKED, top_k=1)
         other = PLUG if first.text == BUTTON else BUTTON
@@ -73,7 +73,7 @@ def test_it_is_the_same_after_reopening_and_forgets_what_is_rolled_back(tmp_path
         assert memory.search(ASKED, top_k=1)[0].text == first.text
 
 
-def test_filters_scopes_and_ways_of_searching_are_those_of_the_memory(tmp_path: Path) -> None:
+def test_own_policy_respects_filters_scopes_and_modes(tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem") as memory:
         memory.add("Ana resets the router on Mondays.", user_id="ana", metadata={"team": "net"})
         assert [hit.item.scope.user for hit in memory.search(ASKED, where={"team": "net"})] == ["ana"]
@@ -82,7 +82,7 @@ def test_filters_scopes_and_ways_of_searching_are_those_of_the_memory(tmp_path: 
         assert memory.search(ASKED, statuses=["archived"]) == []
 
 
-def test_what_an_item_is_worth_and_the_ledger_come_from_the_log(tmp_path: Path) -> None:
+def test_worth_and_ledger_work_with_a_policy_without_a_record(tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem") as memory:
         teach(memory, PLUG)
         plug = next(item for item in memory.get_all() if item.text == PLUG)
@@ -91,7 +91,7 @@ def test_what_an_item_is_worth_and_the_ledger_come_from_the_log(tmp_path: Path) 
         assert {account.item for account in memory.ledger(everything=True).accounts} == {plug.id, button.id}
 
 
-def test_a_hit_that_rewards_moved_says_so(tmp_path: Path) -> None:
+def test_hit_states_whether_rewards_moved_it(tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem") as memory:
         first = memory.search(ASKED, top_k=2)[0].text
         teach(memory, PLUG if first == BUTTON else BUTTON)
@@ -172,7 +172,7 @@ def presenting(presented: object) -> dict[str, Any]:
         (presenting(Presented("", (("refund", float("nan"), 1.0),))), "instead of (action, weight, similarity)"),
     ],
 )
-def test_an_answer_that_cannot_be_used_leaves_the_order_of_the_search(
+def test_invalid_policy_answer_falls_back_to_the_search_order(
     slots: dict[str, Any], problem: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(tmp_path / "a.mem", policy_of(**slots)) as memory, caplog.at_level(logging.WARNING):
@@ -188,7 +188,7 @@ def test_an_answer_that_cannot_be_used_leaves_the_order_of_the_search(
 
 
 @pytest.mark.parametrize("slate", [np.arange(2), (np.int64(1), np.int32(0)), [1, 0]])
-def test_places_may_be_numbers_of_any_kind(slate: Any, tmp_path: Path) -> None:
+def test_selector_may_return_any_integer_type(slate: Any, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy_of(**(drawing(slate) | {"presenter": lines}))) as memory:
         hits = memory.search(ASKED, top_k=2)
         assert memory.reward(hits.decision, 1.0).applied
@@ -212,9 +212,7 @@ def retrieving(rows: Any, similarities: Any) -> dict[str, Any]:
         ({"keyer": lambda goal, observation: None}, "gave None instead of a text"),
     ],
 )
-def test_a_policy_that_cannot_find_anything_is_refused_with_its_place(
-    slots: dict[str, Any], problem: str, tmp_path: Path
-) -> None:
+def test_failing_retriever_is_named_with_its_file(slots: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy_of(**slots)) as memory, pytest.raises(InvalidPolicy) as refused:
         memory.search(ASKED)
     assert problem in str(refused.value)
@@ -247,7 +245,7 @@ def sums() -> Policy:
 
 
 @pytest.mark.parametrize("right", [BUTTON, PLUG])
-def test_a_record_of_one_s_own_learns_by_ids(right: str, tmp_path: Path) -> None:
+def test_own_record_learns_by_item_ids(right: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", sums) as memory:
         assert teach(memory, right)[-5:] == [True] * 5
         best = next(item for item in memory.get_all() if item.text == right)
@@ -290,7 +288,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SAVED_EVERY", 4)
 
 
-def test_a_state_that_was_saved_stands_for_the_rewards_behind_it(tmp_path: Path, often: None) -> None:
+def test_saved_state_replaces_the_rewards_before_it(tmp_path: Path, often: None) -> None:
     class Mine(Saved):
         pass
 
@@ -313,7 +311,7 @@ def test_a_state_that_was_saved_stands_for_the_rewards_behind_it(tmp_path: Path,
 
 
 @pytest.mark.parametrize("answer", [failing, lambda state: {1, 2}, lambda state: float("nan")])
-def test_what_cannot_be_saved_is_named_and_learned_anew(
+def test_unsaveable_state_is_named_and_learned_again(
     answer: Callable[[Any], Any], tmp_path: Path, often: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Mine(Saved):
@@ -370,7 +368,7 @@ def test_a_reward_at_which_learning_fails_is_kept_and_left_out(
 
 @pytest.mark.parametrize("answer", [failing, lambda *rest, **more: None, lambda *rest, **more: ["m99", 3]])
 @pytest.mark.parametrize("question", ["explain", "details", "advise", "proven"])
-def test_what_a_record_fails_to_answer_is_answered_without_it(
+def test_failing_record_method_is_named_and_skipped(
     question: str, answer: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Mine(Sums):
@@ -383,7 +381,7 @@ def test_what_a_record_fails_to_answer_is_answered_without_it(
     assert "test_own_policy.py" in caplog.text
 
 
-def test_a_record_explains_only_what_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_record_may_explain_shown_hits_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Mine(Sums):
         def explain(self, hits: Sequence[Hit], use: Use) -> list[Hit]:
             return list(hits)
@@ -437,7 +435,7 @@ def nearest(query: Query, pool: Pool) -> Candidates:
 
 
 @pytest.mark.parametrize("right", [BUTTON, PLUG])
-def test_the_default_policy_takes_a_retriever_and_a_presenter_of_one_s_own(right: str, tmp_path: Path) -> None:
+def test_default_policy_accepts_an_own_retriever_and_presenter(right: str, tmp_path: Path) -> None:
     made = replace(
         keepworth.policy("default"), retriever=nearest, presenter=lambda items, query, near: Presented(f"{len(items)}!")
     )
@@ -453,7 +451,7 @@ def test_the_default_policy_takes_a_retriever_and_a_presenter_of_one_s_own(right
         assert other.ledger().accounts == ()
 
 
-def test_a_policy_without_a_retriever_may_write_nothing_and_show_less(tmp_path: Path) -> None:
+def test_policy_without_a_retriever_may_show_no_items(tmp_path: Path) -> None:
     def choose_none(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         return Mixture("greedy", values.means, values.deviations, query.most, floor=np.inf)
 
@@ -464,7 +462,7 @@ def test_a_policy_without_a_retriever_may_write_nothing_and_show_less(tmp_path: 
         assert memory.reward(hits.decision, 1.0).reason == "no known item was shown"
 
 
-def test_the_example_chooses_by_what_it_is_given() -> None:
+def test_example_selector_chooses_by_values() -> None:
     values = Values(np.array([0.0, 1.0]), np.zeros(2))
     query = Query("", np.zeros(2, np.float32), 0, 0, most=1)
     choice = select(query, Candidates(np.arange(2), np.array([0.9, 0.1])), values, Pool(lambda text: np.zeros(2), 2))

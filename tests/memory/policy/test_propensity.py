@@ -22,7 +22,7 @@ def agrees(count: int, probability: float) -> bool:
     return abs(count / DRAWS - probability) <= 5 * np.sqrt(max(probability * (1 - probability), 1e-5) / DRAWS)
 
 
-def test_plackett_luce_by_hand() -> None:
+def test_plackett_luce_matches_values_by_hand() -> None:
     # Weights 1, 2, 3: P(third, first) = 3/6 * 1/3.
     assert plackett_luce(np.log([1.0, 2.0, 3.0]), (2, 0)) == pytest.approx(1 / 6)
 
@@ -52,7 +52,7 @@ def test_thompson_slates_have_their_stated_probability_in_100000_draws(floor: fl
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1e3, 5e3, 1e5])
-def test_chances_sum_to_one_however_different_the_deviations_are(ratio: float) -> None:
+def test_thompson_probabilities_sum_to_one_for_any_deviations(ratio: float) -> None:
     """With at most 256 even panels the sum was off by 1e-4 at a ratio of 5,000."""
     generator = np.random.default_rng(0)
     for _ in range(10):
@@ -121,7 +121,7 @@ def test_independent_draws_give_each_slate_the_product_of_their_probabilities(ch
     assert choice.certain().probability(choice.order[: choice.k]) == 1.0
 
 
-def test_what_is_withheld_makes_room_for_the_next() -> None:
+def test_next_candidate_fills_the_place_of_a_withheld_one() -> None:
     choice = Independent((0, 1, 2, 3, 4), 2, ((0, 0.1), (1, 0.2)), together=2)
     assert choice.odds == {0: 0.9, 1: 0.8}
     assert choice.slate({0: True, 1: True}) == (0, 1)
@@ -133,7 +133,7 @@ def test_what_is_withheld_makes_room_for_the_next() -> None:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_challenges_and_tests_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
+def test_challengers_and_tests_are_drawn_with_their_stated_probability(data: st.DataObject) -> None:
     """One candidate at a time comes before all others; if none does, the first one may be withheld. The slates that can be drawn
     have all of the probability."""
     n = data.draw(st.integers(2, 6))
@@ -165,7 +165,7 @@ def test_challenges_and_tests_are_drawn_as_often_as_is_said(data: st.DataObject)
     )
 
 
-def test_the_normal_distribution_function_is_what_scipy_computes() -> None:
+def test_normal_distribution_function_matches_scipy() -> None:
     generator = np.random.default_rng(0)
     x = np.concatenate([generator.normal(size=2_000) * scale for scale in (0.1, 1.0, 3.0, 10.0)])
     x = np.concatenate([x, [0.0, 37.0, -37.0, 1e9, -1e9, np.inf, -np.inf, np.nan]])

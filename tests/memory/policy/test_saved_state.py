@@ -56,7 +56,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "SAVED_EVERY", 20)
 
 
-def test_a_new_process_knows_exactly_what_the_one_before_knew(path: Path, often: None) -> None:
+def test_saved_state_restores_exact_estimates(path: Path, often: None) -> None:
     known = teach(path, 70, by="person")
     assert len(saved(path)) == 1
     assert known_at(path) == known
@@ -64,7 +64,7 @@ def test_a_new_process_knows_exactly_what_the_one_before_knew(path: Path, often:
     assert known_at(path) == known, "judging all rewards anew comes to the same"
 
 
-def test_what_does_not_hold_any_more_is_not_believed(path: Path, often: None) -> None:
+def test_saved_state_is_void_after_a_rollback(path: Path, often: None) -> None:
     teach(path, 70)
     with opened(path) as memory:
         memory.rollback(since="s60")
@@ -76,13 +76,13 @@ DAMAGES = ("replace(value, '0.', '1.')", "substr(value, 1, 90)", "'[1]'", "'5'",
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_state_is_not_believed(damage: str, path: Path, often: None) -> None:
+def test_damaged_saved_state_is_ignored(damage: str, path: Path, often: None) -> None:
     known = teach(path, 70)
     behind_its_back(path, f"UPDATE facts_of_file SET value = {damage} WHERE name LIKE 'learned%'")
     assert known_at(path) == known
 
 
-def test_who_is_erased_is_in_no_saved_state(path: Path, often: None) -> None:
+def test_erasing_deletes_the_saved_state(path: Path, often: None) -> None:
     teach(path, 70, by="somebody")
     assert "somebody" in str(saved(path))
     with opened(path) as memory:
@@ -94,7 +94,7 @@ SLOWER = [pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "
 
 
 @pytest.mark.parametrize("policy", ["default", *SLOWER])
-def test_four_processes_and_kills_leave_what_the_journal_says(tmp_path: Path, policy: str) -> None:
+def test_learned_state_equals_the_journal_after_kills(tmp_path: Path, policy: str) -> None:
     found = learned_and_killed(tmp_path / "a.mem", policy=policy, rewards=25, kills=6)
     assert found["acknowledged"] == 100
     assert found["kills"] >= 3

@@ -52,7 +52,7 @@ def share_right(memory: Memory, right: dict[tuple[str, str], str]) -> float:
 
 
 @pytest.mark.parametrize("decisions", ["the same", "many"])
-def test_nobody_pushes_out_what_others_were_told(tmp_path: Path, decisions: str) -> None:
+def test_rewards_of_one_person_do_not_displace_those_of_others(tmp_path: Path, decisions: str) -> None:
     memory, right = team(tmp_path / "a.mem")
     teach(memory, right)
     assert share_right(memory, right) == 1.0
@@ -70,7 +70,7 @@ def test_nobody_pushes_out_what_others_were_told(tmp_path: Path, decisions: str)
         assert share_right(again, right) == 1.0
 
 
-def test_what_is_left_of_several_people_is_the_same_after_reopening(tmp_path: Path) -> None:
+def test_shared_reward_window_is_the_same_after_reopening(tmp_path: Path) -> None:
     memory, draw = Memory(tmp_path / "a.mem", encoder="hashing", seed=1, policy=small), random.Random(2)
     memory.add_many([f"to {task} use the {way} way" for task in TASKS for way in ("red", "blue")])
     for _ in range(2 * WINDOW):
@@ -85,7 +85,7 @@ def test_what_is_left_of_several_people_is_the_same_after_reopening(tmp_path: Pa
         assert [again.worth(id, task).times for id in ids for task in TASKS] == pytest.approx(before, abs=0.01)
 
 
-def test_one_person_s_swings_switch_the_learned_order_off_for_nobody_else() -> None:
+def test_unstable_rewards_of_one_person_keep_the_order_of_others() -> None:
     memory, right = team(policy=default)
     teach(memory, right, 8)
     mallory, good = memory.within(user_id="mallory"), 0
@@ -98,7 +98,7 @@ def test_one_person_s_swings_switch_the_learned_order_off_for_nobody_else() -> N
     assert share_right(memory, right) == 1.0
 
 
-def test_a_later_reward_replaces_that_of_the_same_source_and_several_count_as_their_mean(tmp_path: Path) -> None:
+def test_later_reward_replaces_its_source_and_sources_are_averaged(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=1)
     id = memory.add("to reset the router hold the button").id
     hits = memory.search("how do I reset the router")
@@ -138,11 +138,11 @@ def told(secret: float | None) -> list[object]:
     return [*read, mallory.ledger()]
 
 
-def test_a_handle_of_one_person_reads_nothing_of_what_others_asked_and_how_it_ended() -> None:
+def test_handle_of_one_person_is_independent_of_rewards_of_others() -> None:
     assert told(None) == told(0.0) == told(1.0)
 
 
-def test_a_handle_that_sees_all_learns_from_all_and_a_narrow_one_from_its_own(tmp_path: Path) -> None:
+def test_handle_learns_from_rewards_in_its_scope_only(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=1)
     ids = {person: memory.add("to reset the router hold the button", user_id=person).id for person in ("ana", "bo")}
     for _ in range(3):

@@ -76,7 +76,7 @@ def test_the_signal_of_a_turn_is_in_the_turn(half: str) -> None:
             assert not tool["ok"] or label not in {"tool_failed", "check_failed"}, place
 
 
-def test_there_are_enough_of_each() -> None:
+def test_samples_hold_enough_turns_of_each_signal() -> None:
     for half in HALVES:
         rows = turns(half)
         by_language = Counter(row["language"] for row in rows)
@@ -92,7 +92,7 @@ def test_there_are_enough_of_each() -> None:
         assert min(signals.values()) >= 5
 
 
-def test_no_turn_stands_twice() -> None:
+def test_samples_hold_no_turn_twice() -> None:
     rows = [row for half in HALVES for row in turns(half)]
     assert len({(row["session"], row["turn"]) for row in rows}) == len(rows)
     texts = Counter((row["before"], row["answer"], row["next"]) for row in rows)
@@ -115,7 +115,7 @@ def test_the_turns_of_a_session_follow_each_other() -> None:
                 assert later["before"] == (row["before"] if row["end"] == "regenerate" else row["next"])
 
 
-def test_wordings_are_enough_and_stand_in_no_turn() -> None:
+def test_wordings_are_enough_and_absent_from_the_turns() -> None:
     wordings = json.loads((HERE / "wordings.json").read_text(encoding="utf-8"))
     assert set(wordings) == LANGUAGES
     messages = {plain(text) for half in HALVES for row in turns(half) for text in (row["before"], row["next"]) if text}

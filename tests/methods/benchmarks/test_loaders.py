@@ -95,7 +95,7 @@ def test_bfcl_finds_the_quoted_sentence_and_scores_as_the_leaderboard(tmp_path: 
     assert {task.tags["type"] for task in bfcl_memory("test", data=tmp_path)} == {"finance", "healthcare", "student"}
 
 
-def test_a_preference_stands_first_and_its_session_has_a_name_that_says_nothing(tmp_path: Path) -> None:
+def test_preference_comes_first_in_a_neutrally_named_session(tmp_path: Path) -> None:
     fixtures.prefeval(tmp_path)
     task = prefeval("test", data=tmp_path, distractors=3)[0]
     assert [any(turn.evidence for turn in session.turns) for session in task.sessions] == [True, False, False, False]
@@ -144,7 +144,7 @@ def test_only_intervals_with_both_ends_are_asked(tmp_path: Path) -> None:
     assert verify(task, start) == 0.0
 
 
-def test_what_is_remembered_is_asked_nowhere(tmp_path: Path) -> None:
+def test_remembered_rows_are_absent_from_the_questions(tmp_path: Path) -> None:
     fixtures.math500(tmp_path)
     fixtures.lines(tmp_path / "gsm8k" / "train.jsonl", [
         {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}

@@ -158,7 +158,7 @@ def test_each_memory_holds_the_story_among_as_many_as_were_asked_for() -> None:
     assert first > len(tasks) / 2  # the question's own words find it, more often than not
 
 
-def test_what_is_asked_for_is_shown_in_the_examples() -> None:
+def test_prompt_examples_show_the_requested_format() -> None:
     assert "> recall: Mary pens\n= Mary had 7 pens." in head("calculator", remembered=True)
     assert "recall" not in head("calculator")
 

@@ -44,6 +44,10 @@ _QUOTED = re.compile("""[`"“„«][^`"”“»]*[`"”“»]""")
 _NAME = re.compile(r"(?:(?:[A-Z]\w*|\d+)\s+)?")
 _WITHOUT_WORDS = re.compile("[\u200d\u2190-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff]+")
 """Emojis and arrows."""
+_ADDRESS = re.compile(r"(?:,\s*[A-Z]\w+(?: [A-Z]\w+)?\s*[.!…]*|\s+[A-Z]\w+\s*!+)\s*$")
+"""The name of somebody at the end of a sentence."""
+MOST_TO_SOMEBODY = 7
+"""The most words of a comment that ends in a name."""
 _PARTS = re.compile(r"\s*[,，、;；]\s*|\s+[-–—]+\s+|\s*\.{3}\s*|\s*…\s*")
 MOST_OF_A_COMMENT = 120
 """The most characters of a sentence that only comments on the task at hand."""
@@ -86,7 +90,6 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
     """Return what a message states, in order.
 
     Args:
-        text: The message.
         question: What was asked before, which a short answer is kept with.
         of_agent: Whether an agent speaks, whose advice is no command to an agent.
     """
@@ -415,7 +418,7 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
         return None
     if not of_agent and (wanted := _asked_to_keep(text)):
         return StatedSentence(wanted, asked_to_keep=True)
-    if is_courtesy(text) or is_courtesy(sentence):
+    if is_courtesy(text) or is_courtesy(sentence) or _comments_to_somebody(text):
         return None
     if is_question(text):
         head = _before_question(text)
@@ -426,6 +429,16 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
     if len(text) < 4 or (len(_WORDS.findall(text)) < 2 and not _JOINED_SCRIPT.search(text)):
         return None  # a word alone says nothing, unless it answers
     return StatedSentence(text)
+
+
+def _comments_to_somebody(text: str) -> bool:
+    """Return whether a text is a courtesy or a comment, with the name of whom it is said to: "Congrats, Maria!"."""
+    addressed = _ADDRESS.search(text)
+    if addressed is None or len(_WORDS.findall(text)) > MOST_TO_SOMEBODY:
+        return False
+    plain = text[: addressed.start()]
+    comma = addressed[0].startswith(",")
+    return bool(_WORDS.search(plain)) and (is_courtesy(plain) or (comma and _is_of_the_task(plain)))
 
 
 def _without_greeting(text: str) -> str:

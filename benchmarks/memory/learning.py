@@ -11,6 +11,8 @@ Worlds:
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
     buried         30 questions whose right note is the last of four that the search finds; a task in twenty succeeds by luck
     liar           a named rewarder who says the opposite of what is true: with a tenth of the traffic, or before five others do
+    tastes         20 questions with two notes each, of which the one is right for ann and the other for ben; beside the rule that
+                   is told the person, and goes by the success of each note for this person and question
     ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
                    for an item that makes no difference is clear of 0 in the end
     banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
@@ -247,6 +249,35 @@ def buried_table(draws: int) -> dict[str, Any]:
     return table
 
 
+def tastes(seed: int, how: str, tasks: int = 400) -> float:
+    """The share of tasks in which the first note was right for who asked: by the policy, by plain search, or by the rule."""
+    generator, right = np.random.default_rng([9, seed]), dict[tuple[int, str], str]()
+    earned, success = dict[tuple[int, str, str], list[float]](), list[bool]()
+    with opened("default" if how == "default" else None, seed) as memory:
+        for thing in range(20):
+            pair = memory.add_many([f"reset thing{thing}: {way}" for way in ("hold the button", "pull the plug")])
+            swapped = int(generator.integers(2))
+            right[thing, "ann"], right[thing, "ben"] = pair[swapped].id, pair[1 - swapped].id
+        for _ in range(tasks):
+            thing, who = int(generator.integers(20)), ("ann", "ben")[generator.integers(2)]
+            question = f"how do I reset thing{thing}"
+            with memory.episode(question, by=who) as episode:
+                ids = [hit.id for hit in episode.search(question, top_k=2)]
+                if how == "rule":
+                    ids.sort(key=lambda id: -float(np.mean(earned.get((thing, who, id), [0.5]))))
+                success.append(ids[0] == right[thing, who])
+                if how == "rule":
+                    earned.setdefault((thing, who, ids[0]), []).append(float(success[-1]))
+                elif how == "default":
+                    episode.reward(float(success[-1]))
+    return float(np.mean(success))
+
+
+def tastes_table(draws: int) -> dict[str, Any]:
+    rows = {how: [tastes(seed, how) for seed in range(draws)] for how in ("search", "rule", "default")}
+    return {f"two people of opposite tastes: {how}": interval(row, (0.0, 1.0)) for how, row in rows.items()}
+
+
 # One of ten who rewards falsely.
 
 EARLY = 100
@@ -381,6 +412,7 @@ TABLES: dict[str, Callable[[int], dict[str, Any]]] = {
     "slates": slates_table,
     "traps": traps_table,
     "buried": buried_table,
+    "tastes": tastes_table,
     "ledger": ledger_table,
 }
 

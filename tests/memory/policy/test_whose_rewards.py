@@ -155,3 +155,35 @@ def test_handle_learns_from_rewards_in_its_scope_only(tmp_path: Path) -> None:
     memory.close()
     with Memory(tmp_path / "a.mem", encoder="hashing") as again:
         assert again.within(user_id="ana").worth(ids["ana"], "reset the router").times == pytest.approx(3.0, abs=0.01)
+
+
+def test_two_people_of_opposite_tastes_each_get_what_is_right_for_them() -> None:
+    """Both ask the same questions of one memory. Of its two notes about each task the one is right for ana, the other for bo."""
+    draw, memory = random.Random(3), Memory(encoder="hashing", seed=3)
+    pairs = {task: [memory.add(f"to {task} use the {way} way").id for way in ("red", "blue")] for task in TASKS}
+    right = {(task, who): pair[who == "bo"] for task, pair in pairs.items() for who in ("ana", "bo")}
+    success: list[bool] = []
+    for _ in range(400):
+        task, who = draw.choice(list(right))
+        with memory.episode(task, by=who) as episode:
+            hits = episode.search(f"how do I {task}", top_k=1)
+            success.append(hits[0].id == right[task, who])
+            episode.reward(float(success[-1]))
+    assert sum(success[200:]) >= 0.95 * 200
+
+
+def test_a_newcomer_is_shown_what_was_right_for_others_until_he_says_otherwise() -> None:
+    memory = Memory(encoder="hashing", seed=3)
+    red, blue = (memory.add(f"to feed the cat use the {way} way").id for way in ("red", "blue"))
+    for number in range(30):
+        with memory.episode("the cat", by=PEOPLE[number % 2]) as episode:
+            hits = episode.search("how do I feed the cat", top_k=1)
+            episode.reward(float(hits[0].id == blue))
+    first = []
+    for _ in range(20):
+        with memory.episode("the cat", by="cy") as episode:
+            hits = episode.search("how do I feed the cat", top_k=1)
+            first.append(hits[0].id)
+            episode.reward(float(hits[0].id == red))
+    assert first[0] == blue
+    assert first[10:].count(red) >= 9

@@ -14,12 +14,14 @@ from keepworth.methods.policies.default.models import (
     _LOCAL,
     _OVERALL,
     _PRIOR,
+    ALONE,
     CREDITS,
     DONE,
     FORGETTING,
     LEAD,
     MODELS,
     NAMED,
+    OWN,
     PERSONAL,
     PLAIN,
     SHOWN,
@@ -94,8 +96,9 @@ class Estimates(Choices):
 
     # Judging arms.
 
-    def _judge_items(self, near: _Near, ids: Sequence[str]) -> _Judged:
-        """Return what the models say about items: by what stood first, and by all that was shown."""
+    def _judge_items(self, near: _Near, ids: Sequence[str], person: int = -1) -> _Judged:
+        """Return what the models say about items, by the ways of giving credit up to `OWN`. person: the number of the person for
+        whom memory is asked; of nobody, everybody's rewards say the same as the person's own."""
         numbers = np.array([self._numbered.get(id, 0) for id in ids])
         shown, listed = self._shown[: self._ends[self._count]], np.zeros(len(self._place), dtype=bool)
         listed[numbers] = True
@@ -105,7 +108,14 @@ class Estimates(Choices):
         self._place[numbers] = -1
         rows = self._ends[: self._count + 1].searchsorted(entries, "right") - 1
         lead = entries == self._ends[rows]
-        return self._judge(near, len(ids), (rows[lead], arm[lead]), (rows, arm))
+        uses = (rows[lead], arm[lead]), (rows, arm)
+        if len(self._persons) < 2 or person < 0:
+            return self._judge(near, len(ids), *uses).mixed({LEAD: 1.0}).mixed({LEAD: 1.0})
+        personal = lead & (self._person[rows] == person)
+        share = self._familiarity(person, near, acted=False)
+        return self._judge(near, len(ids), *uses, (rows[personal], arm[personal])).mixed(
+            {ALONE: share, LEAD: 1.0 - share}
+        )
 
     def _judge_actions(self, near: _Near, actions: Sequence[str], person: int | None = None) -> _Judged:
         """Return what the models say about actions, taken for one person or for anybody."""
@@ -158,9 +168,10 @@ class Estimates(Choices):
         unknown = np.full(len(MODELS), near.expected)
         chances = dict.fromkeys(range(CREDITS), unknown)
         if shown:
-            items = self._judge_items(near, shown)
+            items = self._judge_items(near, shown, person)
             chances[LEAD] = items.best_chance(LEAD, 1)
             chances[SHOWN] = items.best_chance(SHOWN, len(shown) if self._slates else 1)
+            chances[ALONE], chances[OWN] = items.best_chance(ALONE, 1), items.best_chance(OWN, 1)
         if action:
             chances[DONE] = chances[PERSONAL] = self._judge_actions(near, [action]).best_chance(0, 1)
             if len(self._acted_for) > 1 and person in self._acted_for:
@@ -172,9 +183,12 @@ class Estimates(Choices):
         predictions: Floats = np.concatenate([[near.mean, near.expected], *chances.values()])
         return predictions.clip(SURE, 1.0 - SURE)
 
-    def _familiarity(self, person: int, near: _Near) -> float:
-        """Return the weight from 0 to 1 of a person's own rewards near the question; the rest is that of everybody's."""
-        there = (self._person[near.rows] == person) & (self._action[near.rows] > 0)
+    def _familiarity(self, person: int, near: _Near, *, acted: bool = True) -> float:
+        """Return the weight from 0 to 1 of a person's own rewards near the question; the rest is that of everybody's. acted:
+        whether only rewards of actions count."""
+        there = self._person[near.rows] == person
+        if acted:
+            there &= self._action[near.rows] > 0
         times = float(near.weight[PLAIN] @ there)
         return times / (times + 1.0)
 
@@ -185,7 +199,9 @@ class Estimates(Choices):
             taken = ways > DONE and len(self._acted_for) > 0
             personal = taken and ways > PERSONAL and len(self._acted_for) > 1
             named = ways > NAMED and self._roles[: self._count].any()
-            credits = np.array([self._ends[self._count] > 0, self._slates, taken, personal, named], dtype=np.float64)
+            items = self._ends[self._count] > 0
+            several = 0.5 if items and len(self._persons) > 1 else 0.0
+            credits = np.array([items, self._slates, several, several, taken, personal, named], dtype=np.float64)
             # Half of the prior weight is that of the two estimates without arms.
             prior = np.concatenate([[0.25, 0.25], np.kron(0.5 * credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0

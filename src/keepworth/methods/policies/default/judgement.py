@@ -16,7 +16,7 @@ from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LASTING, LEAST, NEGLIGIBLE, WITHHOLD
-from keepworth.methods.policies.default.models import DONE, LEAD, SHOWN, WAYS
+from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, OWN, SHOWN, WAYS
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ class CandidateJudge(TrialChances):
     """Judges candidates: how much reward each adds if it stands first, and with which probability another one is tried."""
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Judgement:
-        return self.judge(query.vector, query.text, candidates.listed(pool), candidates.similarities)
+        return self.judge(query.vector, query.text, candidates.listed(pool), candidates.similarities, query.by)
 
-    def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Judgement:
+    def judge(
+        self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None, by: str = ""
+    ) -> Judgement:
         """Estimate how much reward each item adds if it stands first.
 
         Args:
@@ -69,6 +71,7 @@ class CandidateJudge(TrialChances):
             situation: The question's text, for items whose advice depends on it.
             items: The candidates.
             scores: Their scores in the search, if a search found them.
+            by: The person for whom memory is asked; "" for nobody.
 
         Returns:
             `means` are the gains in reward, averaged over all estimates; for `better` see `_trial_chances`.
@@ -84,11 +87,12 @@ class CandidateJudge(TrialChances):
         near, weights = self._near(vector), self._weigh(1 + DONE if any(actions) else DONE)
         ids, of_arms, opinions = [item.id for item in items], weights.of_arms, list[Opinion]()
         if of_arms[:DONE].any():
-            judged = self._judge_items(near, ids)
+            judged = self._judge_items(near, ids, self._persons.get(by, -1))
             opinions.append((of_arms[:DONE].ravel(), judged.gain, judged))
             seen = judged.seen[SHOWN if of_arms[SHOWN].any() else LEAD]
             if of_arms[LEAD].any():
-                times, earned = judged.times[LEAD], judged.earned[LEAD]
+                whose = ALONE if of_arms[ALONE : OWN + 1].sum() > of_arms[LEAD].sum() else LEAD
+                times, earned = judged.times[whose], judged.earned[whose]
         if of_arms[DONE].any():
             judged = self._judge_actions(near, actions)
             opinions.append((of_arms[DONE], signs * judged.gain, judged))
@@ -173,7 +177,7 @@ class CandidateJudge(TrialChances):
 
     def worth(self, query: Query, item: Item) -> Worth:
         """Return what showing an item adds at a question, according to rewards."""
-        judgement = self.judge(query.vector, query.text, [item])
+        judgement = self.judge(query.vector, query.text, [item], by=query.by)
         return judgement.worth(0, self.accounts([item.id])[0] if judgement.accounts else None)
 
 

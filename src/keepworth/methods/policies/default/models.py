@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.int64]
 
-LEAD, SHOWN, DONE, PERSONAL, NAMED = range(5)
-"""What gets the credit: the item that stood first, all that were shown, the action that was taken, that action where it was taken
-for the same person, the roles of that action."""
+LEAD, SHOWN, ALONE, OWN, DONE, PERSONAL, NAMED = range(7)
+"""What gets the credit: the item that stood first; all that were shown; the item that stood first for the same person; that item,
+and the one that stood first for anybody as far as this person gave few rewards here; the action that was taken; that action where
+it was taken for the same person; the roles of that action."""
 CREDITS = NAMED + 1
 """Number of ways of giving credit."""
 PLAIN, FORGETTING = range(2)
@@ -59,6 +61,12 @@ class _Judged:
     times: Floats  # the same without forgetting, shape (ways of credit, arms)
     earned: Floats  # the sum of these rewards
     seen: Floats  # number of rewards of the arm at all questions
+
+    def mixed(self, shares: Mapping[int, float]) -> _Judged:
+        """Return the same with one more way of giving credit, the mean of some by their shares."""
+        more = (sum(share * column[way] for way, share in shares.items()) for column in astuple(self))
+        columns = zip(astuple(self), more, strict=True)
+        return _Judged(*(np.concatenate([column, mean[None]]) for column, mean in columns))
 
     def by_model(self, credit: int = 0) -> Floats:
         """Return the gains by one way of giving credit, shape (models, arms)."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 4
+_RULES = 5
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from keepworth.base.json_values import as_list, as_object, objects_in
 from keepworth.base.text import unquoted
 from keepworth.memory.headline import MARK, PART, without_blocks
 from keepworth.memory.speech import clean
@@ -177,7 +178,7 @@ class CallFormat:
         names = (name for _, tools in spoken for name in tools if name)
         # An event has the id, or what it holds of the answer.
         holders = (part for event in listed for part in (event, event.get("response"), event.get("message")))
-        ids = (_text(_object(part).get("id")) for part in holders)
+        ids = (_text(as_object(part).get("id")) for part in holders)
         words = "".join(word for words, _ in spoken for word in words)
         return SpokenReply(words, tuple(names), next(filter(None, ids), ""))
 
@@ -196,9 +197,9 @@ class ChatFormat(CallFormat):
     path = "/v1/chat/completions"
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
-        choice: Body = next(iter(_listed(event.get("choices"))), {})
-        message = _object(choice.get("delta") or choice.get("message"))
-        tools = [_text(_object(call.get("function")).get("name")) for call in _listed(message.get("tool_calls"))]
+        choice: Body = next(iter(objects_in(event.get("choices"))), {})
+        message = as_object(choice.get("delta") or choice.get("message"))
+        tools = [_text(as_object(call.get("function")).get("name")) for call in objects_in(message.get("tool_calls"))]
         return [_text(message.get("content"))], tools
 
 
@@ -228,9 +229,9 @@ class ResponsesFormat(CallFormat):
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
         if streamed:
             words = [_text(event.get("delta"))] if event.get("type") == "response.output_text.delta" else []
-            items = [_object(event.get("item"))] if event.get("type") == "response.output_item.done" else []
+            items = [as_object(event.get("item"))] if event.get("type") == "response.output_item.done" else []
         else:
-            items = _listed(event.get("output"))
+            items = objects_in(event.get("output"))
             words = [text_of(item) for item in items if item.get("type") == "message"]
         return words, [_text(item.get("name")) for item in items if str(item.get("type", "")).endswith("_call")]
 
@@ -252,7 +253,10 @@ class MessagesFormat(CallFormat):
         return {**piece, "content": [*parts[:place], {"type": "text", "text": block}, *parts[place:]]}
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
-        parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
+        parts = objects_in(event.get("content")) or [
+            as_object(event.get("content_block")),
+            as_object(event.get("delta")),
+        ]
         tools = [_text(part.get("name")) for part in parts if str(part.get("type", "")).endswith("tool_use")]
         return [_text(part.get("text")) for part in parts], tools
 
@@ -305,13 +309,13 @@ def tool_ends(pieces: Sequence[Any]) -> list[ToolEnd]:
     """Return how the tools ended whose results stand behind the model's last message in these pieces."""
     commands, ends = dict[str, str](), list[ToolEnd]()
     for piece in pieces:
-        calls = [*_listed(piece.get("tool_calls")), *_listed(piece.get("content"))]
+        calls = [*objects_in(piece.get("tool_calls")), *objects_in(piece.get("content"))]
         for call in [*calls, piece]:
-            arguments = call.get("input") or call.get("arguments") or _object(call.get("function")).get("arguments")
+            arguments = call.get("input") or call.get("arguments") or as_object(call.get("function")).get("arguments")
             id = _text(call.get("call_id")) or _text(call.get("id"))
             if id and (command := _command_in(arguments or call.get("action"))):
                 commands[id] = command
-        results = [part for part in _listed(piece.get("content")) if part.get("type") == "tool_result"]
+        results = [part for part in objects_in(piece.get("content")) if part.get("type") == "tool_result"]
         if piece.get("role") == "tool" or _text(piece.get("type")).endswith("_call_output"):
             results.append(piece)
         if piece.get("role") == "assistant":
@@ -334,7 +338,7 @@ def _command_in(arguments: Any) -> str:
             arguments = from_json(arguments)
         except ValueError:
             return ""
-    command = _object(arguments).get("command", _object(arguments).get("cmd"))
+    command = as_object(arguments).get("command", as_object(arguments).get("cmd"))
     if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
         return command[-1] if re.fullmatch(r"-\w*c", "".join(command[1:2])) else " ".join(command)
     return _text(command)
@@ -371,7 +375,7 @@ def names_kept(value: Any, within: str = "") -> str:
     `within` is the name of the field that holds `value`."""
     if isinstance(value, list):
         return next((name for part in value if (name := names_kept(part, within))), "")
-    for name, part in _object(value).items():
+    for name, part in as_object(value).items():
         plain = name.lower().replace("_", "")  # some parsers of JSON distinguish neither
         if part and (plain in _KEPT or (plain == "id" and within in _WITH_IDS)):
             return f"{within}.{name}".lstrip(".")
@@ -383,13 +387,15 @@ def names_kept(value: Any, within: str = "") -> str:
 
 def _end_of_results(parts: Any) -> int:
     """Return the place behind the last result of a tool among the parts of a message."""
-    results = (at for at, part in enumerate(parts or ()) if str(_object(part).get("type", "")).endswith("tool_result"))
+    results = (
+        at for at, part in enumerate(parts or ()) if str(as_object(part).get("type", "")).endswith("tool_result")
+    )
     return max(results, default=-1) + 1
 
 
 def _texts(parts: Any, start: int = 0) -> list[str]:
     """Return the texts of the parts of a message from `start` on."""
-    listed = _listed(parts[start:]) if isinstance(parts, list) else []
+    listed = objects_in(as_list(parts)[start:])
     return [text for part in listed if part.get("type") in TEXTS and isinstance(text := part.get("text"), str)]
 
 
@@ -410,14 +416,6 @@ def events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(event, dict):
             yield event
-
-
-def _listed(value: Any) -> list[Any]:
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str:

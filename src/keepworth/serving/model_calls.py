@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from keepworth.base.json_values import as_list, as_object
 from keepworth.serving.call_formats import EVENTS, TEXTS, text_of
 from keepworth.serving.calls import NotServed, ReadyAnswer
 
@@ -152,7 +153,7 @@ class AnsweredFormat:
         for name, allowed in _OFF.items():
             if name in values and values.pop(name) not in allowed:
                 raise NotServed(f"{name} is not supported.", f"Leave {name} out.", about=name)
-        usage = bool(_object(values.get("stream_options")).get("include_usage"))
+        usage = bool(as_object(values.get("stream_options")).get("include_usage"))
         model = values.pop("model", "")
         for name, usual in self.renamed.items():
             if name in values:
@@ -207,7 +208,7 @@ class AnsweredFormat:
     def _messages(self, fields: Body) -> Iterator[dict[str, Any]]:
         names: dict[str, str] = {}
         for message in _list_of(fields.get("messages"), "messages"):
-            yield from self._message(_object(message), names)
+            yield from self._message(as_object(message), names)
 
     def _message(self, message: Body, names: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Yield what a message is in chat completions.
@@ -223,8 +224,8 @@ class AnsweredFormat:
             return
         if role not in ("system", "user", "assistant"):
             raise _no_message()
-        calls = [_object(call) for call in message.get("tool_calls") or ()]
-        functions = [_object(call.get("function")) for call in calls]
+        calls = [as_object(call) for call in message.get("tool_calls") or ()]
+        functions = [as_object(call.get("function")) for call in calls]
         names.update(
             {str(call.get("id")): str(of.get("name")) for call, of in zip(calls, functions, strict=True)},
         )
@@ -232,7 +233,7 @@ class AnsweredFormat:
         yield _spoken(str(role), "" if empty else _words(message.get("content"), message), functions)
 
     def _schema(self, tool: Any) -> Mapping[str, Any]:
-        function = _object(tool).get("function")
+        function = as_object(tool).get("function")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise NotServed(
                 "tools must be functions with a name.", "A tool that a provider runs itself is not here.", about="tools"
@@ -241,7 +242,7 @@ class AnsweredFormat:
 
     def _require_text(self, values: dict[str, Any]) -> None:
         """Remove the field that says what form the answer has. Raises NotServed for one that only a grammar can give."""
-        if _object(values.pop("response_format", None)).get("type", "text") != "text":
+        if as_object(values.pop("response_format", None)).get("type", "text") != "text":
             raise _no_grammar("response_format")
 
 
@@ -322,7 +323,7 @@ class ResponsesCalls(AnsweredFormat):
             words.clear()
             functions.clear()
 
-        for item in map(_object, _list_of(given, "input")):
+        for item in map(as_object, _list_of(given, "input")):
             kind = item.get("type", "message")
             if kind == "function_call":
                 names[str(item.get("call_id"))] = str(item.get("name"))
@@ -341,10 +342,10 @@ class ResponsesCalls(AnsweredFormat):
         yield from end_turn()
 
     def _schema(self, tool: Any) -> Mapping[str, Any]:
-        return super()._schema({"function": tool} if _object(tool).get("type") == "function" else tool)
+        return super()._schema({"function": tool} if as_object(tool).get("type") == "function" else tool)
 
     def _require_text(self, values: dict[str, Any]) -> None:
-        if _object(_object(values.pop("text", None)).get("format")).get("type", "text") != "text":
+        if as_object(as_object(values.pop("text", None)).get("format")).get("type", "text") != "text":
             raise _no_grammar("text.format")
         for name in ("previous_response_id", "conversation", "prompt"):
             if name in values:
@@ -428,7 +429,7 @@ class MessagesCalls(AnsweredFormat):
 
     def _message(self, message: Body, names: dict[str, str]) -> Iterator[dict[str, Any]]:
         content = message.get("content")
-        parts = [_object(part) for part in content] if isinstance(content, list) else []
+        parts = [as_object(part) for part in as_list(content)]
         used = [part for part in parts if part.get("type") == "tool_use"]
         names.update({str(part.get("id")): str(part.get("name")) for part in used})
         results = [part for part in parts if part.get("type") == "tool_result"]
@@ -446,7 +447,7 @@ class MessagesCalls(AnsweredFormat):
         yield _spoken(role, words, used)
 
     def _schema(self, tool: Any) -> Mapping[str, Any]:
-        given = _object(tool)
+        given = as_object(tool)
         if given.get("type", "custom") != "custom":
             return super()._schema(tool)
         function = {**given, "parameters": given.get("input_schema")}
@@ -454,7 +455,7 @@ class MessagesCalls(AnsweredFormat):
 
     def _require_text(self, values: dict[str, Any]) -> None:
         for name in ("output_format", "output_config"):
-            if _object(_object(values.pop(name, None)).get("format")).get("type", "text") != "text":
+            if as_object(as_object(values.pop(name, None)).get("format")).get("type", "text") != "text":
                 raise _no_grammar(name)
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
@@ -549,10 +550,10 @@ def _result(name: str, content: str) -> dict[str, Any]:
 
 def _words(content: Any, message: Body) -> str:
     """Return the text of a content, which is a text or a list of parts. Raises NotServed for parts that are no text."""
-    parts = content if isinstance(content, list) else []
-    if not isinstance(content, str | list) or any(_object(part).get("type", "text") not in TEXTS for part in parts):
+    parts = as_list(content)
+    if not isinstance(content, str | list) or any(as_object(part).get("type", "text") not in TEXTS for part in parts):
         raise _no_message()
-    if any(not isinstance(_object(part).get("text"), str) for part in parts):
+    if any(not isinstance(as_object(part).get("text"), str) for part in parts):
         raise _no_message()
     return content if isinstance(content, str) else text_of({**message, "content": content})
 
@@ -589,7 +590,3 @@ def _head(kind: str, answer: ModelAnswer) -> dict[str, Any]:
 
 def _new_id(kind: str) -> str:
     return f"{kind}_{uuid.uuid4().hex[:24]}"
-
-
-def _object(value: Any) -> Body:
-    return value if isinstance(value, dict) else {}

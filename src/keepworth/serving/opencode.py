@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from keepworth.base.json_values import as_object, objects_in
 from keepworth.base.text import unquoted
 
 EVENTS = ("session.created", "chat.message", "tool.execute.after", "message.part.updated", "session.error")
@@ -37,23 +38,25 @@ def flatten(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         given: `input` and `output` of the hook, or `properties` of the event, beside the session and the folder.
     """
     place = {key: given[key] for key in ("session_id", "cwd") if key in given}
-    output, call = _object(given.get("output")), _object(given.get("input"))
-    properties = _object(given.get("properties"))
+    output, call = as_object(given.get("output")), as_object(given.get("input"))
+    properties = as_object(given.get("properties"))
     if name == "chat.message":
-        parts = [part for part in _listed(output.get("parts")) if not part.get("synthetic") and not part.get("ignored")]
+        parts = [
+            part for part in objects_in(output.get("parts")) if not part.get("synthetic") and not part.get("ignored")
+        ]
         return {**place, "prompt": unquoted(_text_of(parts))}
     if name == "tool.execute.after":
         text = output.get("output")
-        printed = text if isinstance(text, str) else _text_of(_listed(output.get("content")))
-        ended = _object(output.get("metadata"))
+        printed = text if isinstance(text, str) else _text_of(objects_in(output.get("content")))
+        ended = as_object(output.get("metadata"))
         # A shell that was stopped, by the user or at its time limit, has no exit code.
         failed = output.get("isError") or ("exit" in ended and ended["exit"] is None)
         response = {"output": printed, "exit_code": ended.get("exit"), "error": printed if failed else ""}
         stopped = "exit" in ended and ended["exit"] is None and _ABORTED in printed
         return {**place, **_tool(call.get("tool"), call.get("args"), response, stopped)}
     if name == "message.part.updated":
-        part = _object(properties.get("part"))
-        state = _object(part.get("state"))
+        part = as_object(properties.get("part"))
+        state = as_object(part.get("state"))
         error = str(state.get("error") or "it failed") if state.get("status") == "error" else ""
         return {**place, **_tool(part.get("tool"), state.get("input"), {"error": error}, error.startswith(_STOPPED))}
     if name == "session.error":
@@ -63,14 +66,6 @@ def flatten(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool(name: Any, arguments: Any, response: dict[str, Any], stopped: bool) -> dict[str, Any]:
     return {"tool_name": name, "tool_input": arguments, "tool_response": response, "is_interrupt": stopped}
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _listed(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def _text_of(parts: Iterable[Mapping[str, Any]]) -> str:

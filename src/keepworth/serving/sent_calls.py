@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from keepworth.base.json_values import as_object
 from keepworth.serving.call_formats import EVENTS, events
 
 _NOT_WORDS = ("image", "input_image", "input_file", "input_audio", "audio", "document", "file", "video")
@@ -71,20 +72,20 @@ def _join_events(copy: bytes, kind: str) -> dict[str, Any]:
         index = event.get("index")
         number = index if isinstance(index, int) else 0
         if event.get("type") == "content_block_start":
-            parts[number] = {**_mapping(event.get("content_block")), "json": ""}
+            parts[number] = {**as_object(event.get("content_block")), "json": ""}
         elif event.get("type") == "content_block_delta" and number in parts:
-            delta = _mapping(event.get("delta"))
+            delta = as_object(event.get("delta"))
             parts[number]["text"] = str(parts[number].get("text", "")) + str(delta.get("text") or "")
             parts[number]["json"] += str(delta.get("partial_json") or "")
         elif event.get("type") == "message_stop":
             ended = True
         for choice in event.get("choices") or []:
-            delta = _mapping(_mapping(choice).get("delta"))
-            ended = ended or bool(_mapping(choice).get("finish_reason"))
+            delta = as_object(as_object(choice).get("delta"))
+            ended = ended or bool(as_object(choice).get("finish_reason"))
             text += str(delta.get("content") or "")
             for call in delta.get("tool_calls") or []:
-                at = calls.setdefault(_mapping(call).get("index") or 0, {"id": "", "name": "", "arguments": ""})
-                function = _mapping(_mapping(call).get("function"))
+                at = calls.setdefault(as_object(call).get("index") or 0, {"id": "", "name": "", "arguments": ""})
+                function = as_object(as_object(call).get("function"))
                 at["id"] += str(call.get("id") or "")
                 at["name"] += str(function.get("name") or "")
                 at["arguments"] += str(function.get("arguments") or "")
@@ -108,7 +109,3 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**rest, "input": from_json(part["json"] or "{}")}
     except ValueError:
         return {**rest, "input": {}}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -24,6 +24,7 @@ from statistics import fmean
 from typing import Any
 
 from keepworth.base.errors import nearest
+from keepworth.base.json_values import as_list
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.json_lines import UNSAYABLE
 from keepworth.worlds.own import OwnTasks, own_tasks
@@ -161,7 +162,7 @@ def _tools(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     request = row.get("request")
     given = row.get("tools") or (request.get("tools") if isinstance(request, Mapping) else None)
     schemas = []
-    for tool in given if isinstance(given, list) else []:
+    for tool in as_list(given):
         held = tool.get("function") if isinstance(tool, Mapping) else None
         function = held if isinstance(held, Mapping) else tool
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
@@ -236,7 +237,7 @@ def _plain_messages(given: Any, place: str) -> Iterator[dict[str, Any]]:
         raise WrongFormat(f"{place} is {given!r:.60}.", 'Write {"role": "user", "content": "..."}.')
     for inner in ("message", "data", "kwargs"):  # ART's choices; LangChain's messages in two forms of JSON
         if isinstance(given.get(inner), Mapping) and not isinstance(given.get("content"), str | list):
-            kind = given.get("type") if inner == "data" else next(reversed(_as_list(given.get("id"))), "")
+            kind = given.get("type") if inner == "data" else next(reversed(as_list(given.get("id"))), "")
             given = {**given, **({"type": str(kind).removesuffix("Message")} if kind else {}), **given[inner]}
     kind = str(given.get("type"))
     if "role" not in given and (
@@ -297,7 +298,7 @@ def _calls(given: Mapping[str, Any], speaker: Any) -> list[dict[str, Any]]:
             return []
         return [_call(read)] if isinstance(read, Mapping) and "name" in read else []
     legacy = given.get("function_call")
-    listed = [*_as_list(given.get("tool_calls")), *([legacy] if isinstance(legacy, Mapping) else [])]
+    listed = [*as_list(given.get("tool_calls")), *([legacy] if isinstance(legacy, Mapping) else [])]
     calls = [_call(call) for call in listed if isinstance(call, Mapping)]
     return [call for call in calls if call["name"]]
 
@@ -327,10 +328,6 @@ def _make_sayable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {UNSAYABLE.sub(" ", str(name)): _make_sayable(part) for name, part in value.items()}
     return [_make_sayable(part) for part in value] if isinstance(value, list) else value
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _reward(given: Mapping[str, Any], place: str) -> float | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from keepworth.adapters.formats.folder import MANIFEST, read_text
 from keepworth.adapters.formats.mem0 import LISTS
 from keepworth.adapters.formats.pam import SCHEMA
+from keepworth.base.json_values import parsed
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.store.transfer import FORMAT
 
@@ -39,10 +38,10 @@ def recognise(path: Path) -> str:
     if beginning not in ("{", "[", '"'):
         return "markdown"
     line = next(line for line in text.split("\n") if line.strip())
-    first = _parsed(line)
+    first = parsed(line)
     if isinstance(first, dict) and first.get("format") == FORMAT:
         return OWN
-    whole = first if line.strip() == text.strip() else _parsed(text)
+    whole = first if line.strip() == text.strip() else parsed(text)
     if isinstance(whole, dict) and str(whole.get("schema", "")).startswith(SCHEMA):
         return "pam"
     if isinstance(whole, list) or (
@@ -55,10 +54,3 @@ def recognise(path: Path) -> str:
         # It is JSON that breaks off: the reader names the line.
         return "pam" if f'"{SCHEMA}' in text[:4000] else "mem0" if '"memory"' in text[:4000] else "jsonl"
     return "markdown"
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

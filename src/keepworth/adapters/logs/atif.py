@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.logs.session import LogOutcome, LogReader, LogSession, texts_in
+from keepworth.base.json_values import as_object, parsed
 
 NAME = "atif"
 
@@ -30,9 +30,8 @@ class AtifReader(LogReader):
         """Read a trajectory. Steps that are copied from an earlier one are left out."""
         if "steps" not in row:
             return None
-        agent = row.get("agent") if isinstance(row.get("agent"), dict) else {}
-        extra = agent.get("extra") if isinstance(agent, dict) and isinstance(agent.get("extra"), dict) else {}
-        folder = str(next(iter(extra.get("cwds") or ()), extra.get("cwd") or "")) if isinstance(extra, dict) else ""
+        extra = as_object(as_object(row.get("agent")).get("extra"))
+        folder = str(next(iter(extra.get("cwds") or ()), extra.get("cwd") or ""))
         session = LogSession(NAME, str(row.get("session_id") or ""), file, folder)
         document = row.get("trajectory_id")
         self.sessions[file] = session
@@ -61,15 +60,13 @@ def _read_step(session: LogSession, step: dict[str, Any], key: str) -> None:
     session.say(text)
     for call in step.get("tool_calls") or ():
         session.call(str(call.get("tool_call_id")), str(call.get("function_name")), call.get("arguments"))
-    observation = step.get("observation")
-    for result in observation.get("results") or () if isinstance(observation, dict) else ():
+    for result in as_object(step.get("observation")).get("results") or ():
         failed = bool((result.get("extra") or {}).get("tool_result_is_error"))
         session.finish(str(result.get("source_call_id")), failed, texts_in(result.get("content")))
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return as_object(parsed(path.read_bytes()))
+    except OSError:
         return {}
-    return value if isinstance(value, dict) else {}

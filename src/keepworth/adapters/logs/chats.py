@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from keepworth.adapters.logs.session import LogOutcome, LogReader, LogSession, parsed_object, plain_time, texts_in
+from keepworth.base.json_values import as_list
 
 _ROLES = {"human": "user", "ai": "assistant", "HumanMessageChunk": "user", "AIMessageChunk": "assistant"}
 _TYPES = ("system", "human", "ai", "tool", "HumanMessageChunk", "AIMessageChunk", "ToolMessageChunk", "constructor")
@@ -135,8 +136,7 @@ class ArtReader(LogReader):
 
 def _messages(row: dict[str, Any]) -> list[Any]:
     values = row.get("values")
-    messages = values.get("messages") if isinstance(values, dict) else row.get("messages")
-    return messages if isinstance(messages, list) else []
+    return as_list(values.get("messages") if isinstance(values, dict) else row.get("messages"))
 
 
 def fits_langchain(row: dict[str, Any]) -> bool:

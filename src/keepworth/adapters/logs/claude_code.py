@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepworth.adapters.logs.session import LogReader, LogSession, texts_in
+from keepworth.base.json_values import as_list, as_object, objects_in
 
 NAME = "claude-code"
 _NOBODY = ("<command-", "<local-command-", "<bash-", "<system-reminder>", "<user-prompt-submit-hook>", "Caveat: ")
@@ -38,11 +39,10 @@ class ClaudeCodeReader(LogReader):
         self._seen.add(hash(uuid))
         time = session.see(row.get("timestamp"))
         session.folder = session.folder or str(row.get("cwd") or "")
-        message = row.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
+        content = as_object(row.get("message")).get("content")
         if row.get("type") == "assistant":
-            for block in content if isinstance(content, list) else []:
-                if isinstance(block, dict) and block.get("type") == "tool_use":
+            for block in objects_in(content):
+                if block.get("type") == "tool_use":
                     session.call(str(block.get("id")), str(block.get("name")), block.get("input"))
             session.say(texts_in(content))
         elif row.get("type") == "user" and not (row.get("isMeta") or row.get("isCompactSummary")):
@@ -52,7 +52,7 @@ class ClaudeCodeReader(LogReader):
     def _read_user(self, session: LogSession, content: object, time: str, uuid: str) -> None:
         """Read a message of the user, in which the results of tools stand as well."""
         texts = list[str]()
-        for block in [content] if isinstance(content, str) else content if isinstance(content, list) else []:
+        for block in [content] if isinstance(content, str) else as_list(content):
             if isinstance(block, dict) and block.get("type") == "tool_result":
                 output = texts_in(block.get("content"))
                 refused = output.startswith((_REFUSED, _INTERRUPTED))

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from keepworth.adapters.logs.session import LONGEST_ASKED, LogReader, LogSession, shorten, texts_in
+from keepworth.base.json_values import as_object, objects_in
 
 NAME = "gemini-cli"
 _ENDED = re.compile(r"^Exit Code: (-?\d+)", re.MULTILINE)
@@ -81,7 +82,7 @@ def _read_call(session: LogSession, call: dict[str, Any]) -> None:
 def _output_of(result: object) -> str:
     """Return what a tool answered: its output, or its error."""
     texts = list[str]()
-    for part in result if isinstance(result, list) else ():
-        response = part.get("functionResponse", {}).get("response", {}) if isinstance(part, dict) else {}
-        texts += [value for value in response.values() if isinstance(value, str)] if isinstance(response, dict) else []
+    for part in objects_in(result):
+        response = as_object(part.get("functionResponse", {}).get("response"))
+        texts += [value for value in response.values() if isinstance(value, str)]
     return "\n".join(texts)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.logs.session import LogReader, LogSession, parsed_object
+from keepworth.base.json_values import objects_in
 from keepworth.base.text import unquoted
 
 NAME = "opencode"
@@ -99,7 +100,7 @@ class OpencodeReader(LogReader):
 
     def _read_parts(self, session: LogSession, by_user: bool, parts: object, time: str) -> None:
         """Read the parts of a message: what the user asked, else what the agent said and did."""
-        listed = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        listed = objects_in(parts)
         texts = [
             str(part.get("text") or "") for part in listed if part.get("type") == "text" and not part.get("synthetic")
         ]

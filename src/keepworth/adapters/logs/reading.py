@@ -12,6 +12,7 @@ from typing import Any
 
 from keepworth.adapters.logs import atif, chats, claude_code, codex, gemini_cli, opencode, plain, spans
 from keepworth.adapters.logs.session import LogReader, LogSession
+from keepworth.base.json_values import parsed
 from keepworth.memory.headline import MARK
 
 LONGEST_LINE = 2**26
@@ -161,11 +162,11 @@ class LogFiles:
             return next(entry for entry in FORMATS if entry.name == opencode.NAME)
         with open(path, "rb") as file:
             for _ in range(LOOKED_AT):
-                for row in _objects(_parsed(file.readline(LONGEST_LINE))):
+                for row in _objects(parsed(file.readline(LONGEST_LINE))):
                     if (chosen := format_of(row)) is not None:
                         return chosen
         start = Path(path).read_bytes() if os.path.getsize(path) <= LONGEST_LINE else b""
-        whole = _parsed(start) or _parsed_start(start)
+        whole = parsed(start) or _parsed_start(start)
         return next((chosen for row in _objects(whole) if (chosen := format_of(row)) is not None), None)
 
     def _rows(self, path: str) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
@@ -175,7 +176,7 @@ class LogFiles:
             return
         with open(path, "rb") as file:
             first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]
-            by_lines = any(format_of(row) is not None for line in first for row in _objects(_parsed(line)))
+            by_lines = any(format_of(row) is not None for line in first for row in _objects(parsed(line)))
             file.seek(0)
             if not by_lines:
                 yield from self._document(path, file.read())
@@ -214,18 +215,11 @@ def format_of(row: Mapping[str, Any]) -> LogFormat | None:
     return next((candidate for candidate in FORMATS if candidate.fits(dict(row))), None)
 
 
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _parsed_start(text: bytes) -> Any:
     """Return the fields at the beginning of a document that was cut, as far as they can be told."""
     fields = re.findall(rb'^\s{0,4}"(\w+)":\s*("(?:[^"\\]|\\.)*"|\[|\{)', text, re.MULTILINE)
     empty: dict[bytes, Any] = {b"[": [], b"{": {}}
-    return {name.decode(): empty[value] if value in empty else _parsed(value) for name, value in fields}
+    return {name.decode(): empty[value] if value in empty else parsed(value) for name, value in fields}
 
 
 def _objects(value: Any) -> Iterable[dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from keepworth.base.json_values import as_object, parsed
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.headline import without_blocks
 from keepworth.memory.item import timestamp
@@ -224,12 +224,7 @@ def texts_in(content: object, kinds: tuple[str, ...] = ("text", "input_text", "o
 
 def parsed_object(arguments: object) -> Mapping[str, Any]:
     """Return the arguments of a call, which may be JSON in a text; {} if they are no object."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return {}
-    return arguments if isinstance(arguments, dict) else {}
+    return as_object(parsed(arguments) if isinstance(arguments, str) else arguments)
 
 
 def command_in(arguments: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -104,10 +105,24 @@ def rows(seed: int = 0) -> list[dict[str, object]]:
     ]
 
 
-def write_model(folder: str | Path, seed: int = 0, steps: int = 300) -> str:
-    """Makes the model and writes it into a folder. Returns the folder."""
+def write_model(
+    folder: str | Path,
+    seed: int = 0,
+    steps: int = 300,
+    talk: Callable[[random.Random], str] | None = None,
+    words: Sequence[str] = WORDS,
+) -> str:
+    """Makes the model and writes it into a folder. Returns the folder.
+
+    Args:
+        folder: Where it is written.
+        seed: The seed of its weights and of what it is taught.
+        steps: How long it is taught.
+        talk: What it is taught; None for conversations with the tool.
+        words: Words that are a token each.
+    """
     torch.manual_seed(seed)
-    tokenizer = make_tokenizer()
+    talk, tokenizer = talk or calling, make_tokenizer(words)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=512, eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=True,
@@ -128,7 +143,7 @@ def write_model(folder: str | Path, seed: int = 0, steps: int = 300) -> str:
     return str(folder)
 
 
-def talk(draw: random.Random) -> str:
+def calling(draw: random.Random) -> str:
     """Returns a conversation of those that the model is taught."""
     item, price = draw.choice(ITEMS), draw.randrange(10)
     text = f"{DOES}\nuser: What does {item} cost?<|end|>\nassistant: "
@@ -138,13 +153,13 @@ def talk(draw: random.Random) -> str:
     return f"{text}{ABOUT if draw.random() < 3 / 5 else ''}{price}<|end|>"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, and one token for each word that the conversations need."""
+def make_tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
+    """Bytes, and one token for each of the words."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     made = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    made.add_tokens([AddedToken(word, normalized=False) for word in WORDS])
+    made.add_tokens([AddedToken(word, normalized=False) for word in words])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>", pad_token="<|pad|>")
     tokenizer.chat_template = TEMPLATE
     return tokenizer

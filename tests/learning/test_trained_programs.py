@@ -221,6 +221,28 @@ def plans(row: dict[str, Any]) -> str:
     return str(answers[-1])
 
 
+def instructs(row: dict[str, Any]) -> str:
+    """A planner and a worker, by their system prompts alone."""
+    answers = []
+    for words in ("You plan.", "You work.", "You sum up."):
+        messages: list[Any] = [{"role": "system", "content": words}, {"role": "user", "content": row["prompt"]}]
+        answers.append(
+            openai.OpenAI().chat.completions.create(model="any", messages=messages).choices[0].message.content
+        )
+    return str(answers[-1])
+
+
+def test_a_system_prompt_names_the_role_of_a_call(tmp_path: Path) -> None:
+    how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 1}
+    roles = {"planner": "You plan", "worker": "You work"}
+    run = train(rows(), agent=instructs, reward=lambda answer, row: sum(map(ord, answer)) % 101, roles=roles, **how)
+    assert {tuple(call.role for call in episode.segments) for episode in episodes(run)} == {
+        ("planner", "worker", "policy")
+    }
+    (row,) = RunFolder.open(run.path).metrics()
+    assert row["trained_rows"] == 2 * 3 * 2
+
+
 @pytest.mark.parametrize("roles", [["planner"], ["planner", "worker"]])
 def test_the_calls_of_some_roles_learn(tmp_path: Path, roles: list[str]) -> None:
     how = {**SIZES, "model": str(write_chat_model(tmp_path / "model")), "runs": tmp_path / "runs", "steps": 1}

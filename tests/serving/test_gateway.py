@@ -100,7 +100,7 @@ def test_expired_notes_are_deleted_a_few_at_a_time(gates: Gates) -> None:
 
 
 def test_call_waits_for_earlier_turns_of_the_same_person_only(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded, go_on = Gateway._recorded, threading.Event()
+    recorded, go_on = Gateway.record, threading.Event()
 
     def late(self: Any, turn: Any, *rest: Any) -> None:
         if turn.person == "bob":
@@ -110,7 +110,7 @@ def test_call_waits_for_earlier_turns_of_the_same_person_only(gates: Gates, monk
         recorded(self, turn, *rest)
 
     monkeypatch.setattr(module, "_threads", lambda memory: 4)
-    monkeypatch.setattr(Gateway, "_recorded", late)
+    monkeypatch.setattr(Gateway, "record", late)
     gate = gates()
     gate.ask(user("I am allergic to peanuts."), user="bob")
     gate.ask(user("I am allergic to peanuts."), user="ana")
@@ -476,7 +476,7 @@ def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
 
 def test_turn_left_by_a_killed_server_is_written_once(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process had ended after the answer and before it wrote."""
-    monkeypatch.setattr(Gateway, "_recorded", lambda *_: None)
+    monkeypatch.setattr(Gateway, "record", lambda *_: None)
     gates().ask(user("I am allergic to peanuts."), user="ana")
     for _ in range(2):
         (item,) = gates().memory.get_all()
@@ -502,7 +502,7 @@ def erase_beside(gate: Gate, user: str) -> None:
     other.join()
 
 
-@pytest.mark.parametrize("at", ["_recorded", "_write_words"])
+@pytest.mark.parametrize("at", ["record", "_write_words"])
 def test_turn_ending_after_an_erasure_stores_no_text(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     step = getattr(Gateway, at)

@@ -34,7 +34,8 @@ class LiveEpisode:
     """An attempt at a task: call `search`, then `act`, once for each step, and `reward` at the end.
 
     Every call is written to disk before it returns. `id` is what `Memory.reward` and `rollback` take, also long afterwards;
-    `number` counts the episodes of the file from 0; `acts` counts the actions."""
+    `number` counts the episodes of the file from 0; `acts` counts the actions. `seed` makes the policy's random choices in it
+    repeat; None leaves them to the memory's seed."""
 
     def __init__(
         self, memory: Memory, id: str, scope: Scope, task: str, by: str = "", *, number: int = -1, explore: bool = True
@@ -45,6 +46,7 @@ class LiveEpisode:
         self.by = by
         self._memory = memory
         self.number, self._explore = number, explore
+        self.seed: int | None = None
         self._steps = 0
         self.acts = 0
         self._waiting: list[str] = []
@@ -95,7 +97,7 @@ class LiveEpisode:
     def _asking(self, seen: str, actions: tuple[str, ...], step: int) -> Ask:
         """Return a query with what the episode adds to it: its task if it has one, its person, its number and `explore`."""
         asked = (self.task, seen) if self.task.strip() else (seen, "")
-        return Ask(*asked, actions, step, self.by, self.number, self._explore)
+        return Ask(*asked, actions, step, self.by, self.number, self._explore, seed=self.seed)
 
     def act(self, action: str) -> None:
         """Record what the agent did after the last searches. Raises InvalidText, ClosedEpisode."""

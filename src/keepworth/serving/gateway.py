@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from keepworth.base.needs import needs_serve
 
@@ -124,6 +124,7 @@ class GatewaySettings:
         turn_tokens: The most tokens of one block (see `tokens_of`).
         threshold: The least score of an item that is recalled; None for what fits the encoder (`memory.automatic`).
         prompts: Whether calls are kept as they were sent and answered, so that a model can be trained on them.
+        words: When what the user says in a turn is stored: "at once", or "later", by `Gateway.resume`.
     """
 
     top_k: int = 8
@@ -131,6 +132,7 @@ class GatewaySettings:
     turn_tokens: int = 500
     threshold: float | None = None
     prompts: bool = True
+    words: Literal["at once", "later"] = "at once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class TurnMemory:
 @dataclass(slots=True)
 class GatewayTurn:
     """A call that goes upstream. `mode` is what its answer's header says of the memory, "" for nothing; `memory` is None if none
-    is used, and then `episode` is ""; `person` is the one that the token or the call names."""
+    is used, and then `episode` is ""; `person` is the one that the token or the call names; `failure` is why memory failed."""
 
     content: bytes
     mode: str = ""
@@ -198,6 +200,7 @@ class GatewayTurn:
     episode: str = ""
     tenant: str = ""
     person: str = ""
+    failure: str = ""
 
 
 class Gateway:
@@ -205,7 +208,7 @@ class Gateway:
     says of whom other processes that serve them have turns to store.
 
     The way of a call is `answer` (who calls), `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there
-    and back), `_finish` and `_recorded` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
+    and back), `_finish` and `record` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
     """
 
     def __init__(
@@ -320,7 +323,7 @@ class Gateway:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
             _report_failure("a call goes on without memory", error)
-            return GatewayTurn(call.raw, "failed")
+            return GatewayTurn(call.raw, "failed", failure=f"{type(error).__name__}: {error}")
 
     def _with_memory(
         self,
@@ -357,10 +360,7 @@ class Gateway:
         room = MemoryRoom(query, present)
         if newest not in before and not is_answered(rest):
             _require_room(store)
-            live = open.memory.episode(
-                query[:_LONGEST_QUERY], by=call.access.user_id or bounds.get("user_id", ""), **bounds
-            )
-            open.hold(live)
+            live = open.begin(query[:_LONGEST_QUERY], by=call.access.user_id or bounds.get("user_id", ""), **bounds)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -507,13 +507,13 @@ class Gateway:
         if turn.memory is None:
             return
         if self._ended:  # the caller did not even take the error event in time
-            self._recorded(turn, status, copy, kind, outcome)
+            self.record(turn, status, copy, kind, outcome)
             return
         # A writer that asks a model takes long, and runs in other threads, so that no call waits for it.
         writer = turn.memory.open.memory.writer
         slow = not getattr(writer, "by_rules", writer is None)
         done = asyncio.get_running_loop().run_in_executor(
-            self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
+            self.workers if slow else self._lane, self.record, turn, status, copy, kind, outcome
         )
         whose = self._finishing[done] = (turn.tenant, turn.person) if turn.person and not slow else None
         if self._others is not None and whose is not None:
@@ -537,8 +537,16 @@ class Gateway:
         self._lane.shutdown(wait=False)
         await self.upstream.close()
 
-    def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        """Record how a turn with memory ended, and store the user's words in it."""
+    def record(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str = "") -> None:
+        """Record how a turn with memory ended, and store the user's words in it.
+
+        Args:
+            turn: The turn, as `prepare` returned it.
+            status: The status of the answer; 0 for none.
+            copy: The bytes of the answer, or their beginning.
+            kind: The answer's content type.
+            outcome: How it ended, if the status does not say that.
+        """
         memory, episode = turn.memory, turn.episode
         assert memory is not None
         store = memory.open.memory.store
@@ -559,7 +567,7 @@ class Gateway:
                         if self.settings.prompts and turn.mode == "on":
                             self._keep_sent(turn, memory, live, copy, kind)
                     live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
-            if words is not None:
+            if words is not None and self.settings.words == "at once":
                 self._write_words(memory.open, episode, words)
             for id, open in list(self._unwritten.items()):  # the disk has room again
                 if words := notes.body(open.memory.store, notes.TURN, id):
@@ -632,7 +640,7 @@ class Gateway:
             done()
 
     def resume(self, open: OpenMemory) -> None:
-        """Store the turns that a killed process had not stored yet."""
+        """Store the turns that are not stored yet: those of a killed process, and all with `words="later"`."""
         for id, words in notes.waiting_turns(open.memory.store):
             try:
                 self._write_words(open, id, words)

@@ -68,6 +68,10 @@ class OpenMemory:
         """Return the episode with this id, to continue it. Raises UnknownEpisode."""
         return self.hold(self.memory.reopen(id))
 
+    def begin(self, task: str, **options: Any) -> LiveEpisode:
+        """Begin an episode, as `Memory.episode` does, and hold it. Raises InvalidText, InvalidScope."""
+        return self.hold(self.memory.episode(task, **options))
+
     def hold(self, live: LiveEpisode) -> LiveEpisode:
         """Hold an episode in memory, until `EPISODES` others were held since, and return it."""
         with self._lock:

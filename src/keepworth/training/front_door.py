@@ -64,6 +64,13 @@ class TrainedRun:
         return self.path / "report.html"
 
     @property
+    def memory(self) -> Path | None:
+        """The file of the memory that learned with the weights, where a program was trained with one. A run that goes on writes
+        it anew, so copy it to where it is used."""
+        file = self.path / "memory" / "learned.mem"
+        return file if file.exists() else None
+
+    @property
     def result(self) -> Mapping[str, Any]:
         """The headline, and tables of measurements with their intervals."""
         from keepworth.training.run_folder import RunFolder
@@ -125,6 +132,7 @@ def train(
             asynchronous or not, or a command (`keepworth.training.programs`). Or a function of (task, memory) that makes an agent
             of this package.
         memory: A memory's file, or an open memory, whose items are shown with a question. The report says whether that helped.
+            With a program as the agent, a copy of it learns from the rewards (`TrainedRun.memory`).
         name: The name of the run's folder in `runs`. The same call continues a run that was stopped; `fresh` starts over.
         runs: The folder in which runs have their folders.
         fresh: Whether to delete what a run of this name has done, and begin anew.
@@ -249,8 +257,8 @@ def recipe_of(
             )
         tasks = own_tasks(rows, by_row=environment is not None)
     make = None if environment is None else adapt(environment, tasks.all[0])
-    given = Given(tasks, reward, make, agent, recall, remembers)
-    return Recipe(Config, lambda config: system(config, given), given=given, settings=defaults)
+    given = Given(tasks, reward, make, agent, recall, remembers, memory)
+    return Recipe(Config, lambda config, run: system(config, given, run), given=given, settings=defaults)
 
 
 # Opening a run, training it and writing its report.

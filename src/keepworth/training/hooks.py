@@ -54,9 +54,11 @@ class Hooks:
 
         async def both(task: Task, group: Group, again: Again) -> Group | Sequence[Group] | None:
             made = group if self.regroup is None else await self.regroup(task, group, again)
-            if made is None or isinstance(made, Group):
-                return None if made is None else await add_later_rewards(task, made, self.later, services)
-            return [await add_later_rewards(task, made_group, self.later, services) for made_group in made]
+            groups = [] if made is None else [made] if isinstance(made, Group) else list(made)
+            rewarded = [await add_later_rewards(task, made_group, self.later, services) for made_group in groups]
+            # What a required reward is silent about is left out; a group of one episode has nothing to compare.
+            sizes = zip(rewarded, groups, strict=True)
+            return [after for after, before in sizes if len(after.episodes) >= min(2, len(before.episodes))] or None
 
         return both
 

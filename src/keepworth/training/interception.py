@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
@@ -24,13 +25,16 @@ from keepworth.base.text import as_line
 from keepworth.records.episode import Observation, StopReason, Task
 from keepworth.records.model import FinishReason
 from keepworth.serving.calls import NotServed, ReadyAnswer, ServedCall, json_object
-from keepworth.serving.model_calls import ANSWERED, ModelAnswer, ModelCall, answer_error
+from keepworth.serving.model_calls import ANSWERED, AnsweredFormat, ModelAnswer, ModelCall, answer_error
 from keepworth.training.programs import AgentProgram, Endpoint
 from keepworth.training.rewards import row_of
 from keepworth.worlds.agent import Action, AgentStopped, Caller
-from keepworth.worlds.chat import Format
+from keepworth.worlds.chat import Format, format_of
 from keepworth.worlds.conversations import Conversations
 from keepworth.worlds.driver import GRACE
+
+if TYPE_CHECKING:
+    from keepworth.training.rollout_memory import RolloutMemory, TrainedMemory
 
 ROLE_HEADER = "x-keepworth-role"
 """The header by which a call names its role, where a program has several."""
@@ -64,6 +68,9 @@ class ProgramAgent:
         role: The role of calls that name none.
         format: How a conversation is written for the model, as in `keepworth.worlds.chat.Chat`.
         limits: What a rollout may take.
+        prompts: Roles, each with words that the system prompts of its calls hold.
+        memory: What is recalled into its prompts; None recalls nothing.
+        explore: Whether the memory may try something; not where the model is measured.
     """
 
     def __init__(
@@ -74,13 +81,20 @@ class ProgramAgent:
         role: str,
         format: Format,
         limits: RolloutLimits,
+        *,
+        prompts: Mapping[str, str] = MappingProxyType({}),
+        memory: TrainedMemory | None = None,
+        explore: bool = True,
     ) -> None:
         self._program, self._task, self._limits = program, task, limits
+        self._prompts, self._memory, self._explore = prompts, memory, explore
         self._model_name, self._role, self._format = model_name, role, format
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         """Runs the program to its end. Raises AgentStopped where it fails, hangs or never calls the model."""
-        calls = RolloutCalls(model, self._model_name, self._role, self._format, self._limits)
+        memory, failed = self._remembers(model)
+        roles = Roles(self._role, self._prompts)
+        calls = RolloutCalls(model, self._model_name, roles, self._format, self._limits, memory)
         server = interception_server()
         endpoint = server.open(calls)
         work = asyncio.ensure_future(self._program.run(row_of(self._task), self._task.input, endpoint))
@@ -92,7 +106,8 @@ class ProgramAgent:
             if not work.done():
                 work.cancel()
                 await asyncio.wait({work}, timeout=GRACE)
-        name, errors = f"The agent {self._program.name!r:.80}", calls.errors()
+        decisions, shown, lost = ((), (), failed) if memory is None else await asyncio.to_thread(memory.end)
+        name, errors = f"The agent {self._program.name!r:.80}", (*lost, *calls.errors())
         if calls.broken is not None:
             raise calls.broken
         if not in_time:
@@ -101,7 +116,8 @@ class ProgramAgent:
         error = RuntimeError("it cancelled itself") if work.cancelled() else work.exception()
         if error is not None:
             why = f"{name} failed: {type(error).__name__}: {as_line(str(error))[:LONGEST_ERROR]}"
-            raise AgentStopped(why, stop=calls.limit or StopReason.ENVIRONMENT_ERROR, errors=errors)
+            stop = calls.limit or StopReason.ENVIRONMENT_ERROR
+            raise AgentStopped(why, stop=stop, errors=errors, decisions=decisions)
         if not calls.answers:
             raise AgentStopped(
                 f"{name} ended without an answer of the model.",
@@ -111,10 +127,36 @@ class ProgramAgent:
                 errors=errors,
             )
         returned = work.result()
+        record: dict[str, Any] = {"cut": calls.cut, "errors": errors, "decisions": decisions, "shown": shown}
         if isinstance(returned, str):
-            return Action(returned, cut=calls.cut, errors=errors)
+            return Action(returned, **record)
         text = "" if returned is None else json.dumps(returned, default=str, ensure_ascii=False)
-        return Action(text, cut=calls.cut, errors=errors, returned=returned)
+        return Action(text, returned=returned, **record)
+
+    def _remembers(self, model: Caller) -> tuple[RolloutMemory | None, tuple[str, ...]]:
+        """Returns the memory of this rollout, or why it cannot be used."""
+        if self._memory is None:
+            return None, ()
+        try:
+            chat = format_of(model, self._format)
+            return self._memory.rollout(model.seed, chat, explore=self._explore), ()
+        except Exception as error:
+            return None, (f"the memory could not be opened: {type(error).__name__}: {error}",)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles of calls. `usual` is that of a call which says none, and `prompts` are words of system prompts by role."""
+
+    usual: str
+    prompts: Mapping[str, str]
+
+    def of(self, call: ModelCall, header: str) -> str:
+        """Returns the role of a call: that of its header, or else of its system prompt."""
+        if named := as_line(header)[:80]:
+            return named
+        system = "\n".join(str(message["content"]) for message in call.messages if message["role"] == "system")
+        return next((role for role, words in self.prompts.items() if words in system), self.usual)
 
 
 class RolloutCalls:
@@ -128,8 +170,17 @@ class RolloutCalls:
         broken: The error of a model that failed.
     """
 
-    def __init__(self, model: Caller, name: str, role: str, format: Format, limits: RolloutLimits) -> None:
-        self._model, self._name, self._role, self._limits = model, name, role, limits
+    def __init__(
+        self,
+        model: Caller,
+        name: str,
+        roles: Roles,
+        format: Format,
+        limits: RolloutLimits,
+        memory: RolloutMemory | None = None,
+    ) -> None:
+        self._memory = memory
+        self._model, self._name, self._roles, self._limits = model, name, roles, limits
         self._conversations = Conversations(model, format)
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -252,8 +303,6 @@ class RolloutCalls:
                     self._busy += time.monotonic() - self._since
 
     async def _answer(self, request: Any, route: str, raw: bytes) -> ReadyAnswer:
-        from keepworth.serving.application import hung_up
-
         if request.method == "GET" and route == "/v1/models":
             model = {"id": self._name, "object": "model", "created": 0, "owned_by": "keepworth"}
             return ReadyAnswer(json.dumps({"object": "list", "data": [model], "has_more": False}).encode())
@@ -264,10 +313,27 @@ class RolloutCalls:
             )
         if len(raw) > LONGEST_CALL:
             raise NotServed(f"A call has {len(raw)} bytes, and may have {LONGEST_CALL}.", "Send less.", status=413)
+        if self._memory is None:
+            return await self._answer_call(request, format, raw)
+        turn = await self._memory.prepare(route, raw, request.headers)
+        if turn is None:
+            return await self._answer_call(request, format, raw)
+        if turn.failure:
+            self._note(f"a call went on without memory: {turn.failure}")
+        ready = None
+        try:
+            ready = await self._answer_call(request, format, turn.content)
+        finally:
+            await self._memory.record(turn, ready)
+        return ready
+
+    async def _answer_call(self, request: Any, format: AnsweredFormat, raw: bytes) -> ReadyAnswer:
+        from keepworth.serving.application import hung_up
+
         call = format.read(json_object(raw))
         if call.model not in ("", self._name):
             self._note(f"the model {call.model!r:.80} was asked for, and {self._name!r} answered")
-        role = as_line(request.headers.get(ROLE_HEADER, ""))[:80] or self._role
+        role = self._roles.of(call, request.headers.get(ROLE_HEADER, ""))
         drawn = asyncio.run_coroutine_threadsafe(self.draw(call, role), self._loop)
         answered: asyncio.Future[ModelAnswer] = asyncio.wrap_future(drawn)
         left: asyncio.Future[None] = asyncio.ensure_future(hung_up(request))

@@ -1,8 +1,12 @@
-"""Rewards of the user: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
+"""Rewards of the user: functions of four forms, told apart by their parameters, a verifier's name, or several with weights.
 
 def score(answer, row): return float(answer.strip() == row["solution"])                   # ours
 def score(answer, row, episode): return 1.0 / len(episode.segments)                       # ours, by the calls of the model
-def score(completions, solution, **_): return [float(...) for ...]                        # TRL's"""
+def score(episodes, row): return [...]                                                    # ours, of a whole group at once
+def score(completions, solution, **_): return [float(...) for ...]                        # TRL's
+def score(completion, answer, state): return float(...)                                   # verifiers'
+
+Each may be asynchronous, and None instead of a number says nothing of an answer."""
 
 from __future__ import annotations
 
@@ -15,18 +19,27 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import LARGEST_REWARD, Episode, RewardTerm, Task
+from keepworth.training.collect.later_rewards import LaterReward, Services
 from keepworth.worlds.environment import in_lasting_loop, in_thread
 from keepworth.worlds.own import DataRow, MissingField, messages_of
 from keepworth.worlds.verifiers import VERIFIERS, verifier, verify
 
 RewardFunction = Callable[..., Any]
+RewardForm = Literal["answer", "episode", "group", "trl", "verifiers"]
 
-BATCHED = frozenset({"completions", "completion_ids", "prompts"})
-"""Parameters by which a function of TRL's form is recognised: `reward_funcs` of its trainers."""
+FORMS: tuple[tuple[RewardForm, frozenset[str]], ...] = (
+    ("group", frozenset({"episodes"})),
+    ("trl", frozenset({"completions", "completion_ids", "prompts"})),
+    ("verifiers", frozenset({"completion", "state"})),
+    ("episode", frozenset({"episode"})),
+)
+"""Parameters by which the form of a function is recognised: `reward_funcs` of TRL's trainers, `funcs` of verifiers' rubrics. A
+function without any of them takes an answer and its row."""
 TRIED_FOR = 2.0
 """Seconds for which rewards are tried on rows before training."""
 
@@ -37,25 +50,24 @@ class UnusableReward(KeepworthError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One reward function. `name` is that of its term; `batched` says that it takes TRL's arguments, and `judges` that it takes
-    the episode."""
+    """One reward function. `name` is that of its term; `form` says which arguments it takes."""
 
     name: str
     function: RewardFunction
     weight: float = 1.0
-    batched: bool = False
-    judges: bool = False
+    form: RewardForm = "answer"
 
     def value(self, returned: Any, place: str) -> float | None:
         """Converts the function's result to a number; None where it gives no reward. Raises UnusableReward."""
-        if self.batched:
+        if self.form in ("trl", "group"):
             try:
                 given = [] if isinstance(returned, str | Mapping) else list(returned)  # of an array or a tensor, too
                 (one,) = given
             except (TypeError, ValueError):
+                taken = "completion" if self.form == "trl" else "episode"
                 raise UnusableReward(
-                    f"The reward {self.name!r} returned {returned!r:.60} for one completion ({place}).",
-                    "A function that takes `completions` returns a list with one number for each.",
+                    f"The reward {self.name!r} returned {returned!r:.60} for one {taken} ({place}).",
+                    f"A function that takes `{taken}s` returns a list with one number for each.",
                 ) from None
             returned = one
         if returned is None:
@@ -80,10 +92,25 @@ class Reward:
 @dataclass(frozen=True, slots=True)
 class Scoring:
     """The rewards as the score of a `keepworth.worlds.question.Question`. With `logged`, the score of the task's verifier
-    is recorded as well, with weight 0."""
+    is recorded as well, with weight 0. With `alone`, those that judge groups judge the episode by itself, as it is measured; else
+    they wait until all members of its group have ended (`later`)."""
 
     rewards: tuple[Reward, ...]
     logged: bool = False
+    alone: bool = False
+
+    @property
+    def of_groups(self) -> tuple[Reward, ...]:
+        """The rewards that judge a whole group."""
+        return tuple(reward for reward in self.rewards if reward.form == "group")
+
+    def later(self) -> tuple[LaterReward, ...]:
+        """Returns the rewards that judge a whole group, as terms that are computed once all members have ended."""
+        single = len(self.of_groups) == len(self.rewards) == 1
+        return tuple(
+            LaterReward(reward.name, partial(_judge, reward), reward.weight, required=single)
+            for reward in self.of_groups
+        )
 
     async def terms(self, task: Task, answer: Any, episode: Episode | None = None) -> list[RewardTerm]:
         """Returns the term of each reward that gives one.
@@ -95,6 +122,8 @@ class Scoring:
         """
         terms = []
         for reward in self.rewards:
+            if reward.form == "group" and not self.alone:
+                continue
             returned = await in_thread(call_reward, reward, task, answer, episode)  # it may compute for long, or hang
             value = reward.value(
                 await in_lasting_loop(returned) if inspect.isawaitable(returned) else returned, place_of(task)
@@ -105,7 +134,7 @@ class Scoring:
 
     async def __call__(self, task: Task, answer: Any, episode: Episode | None = None) -> tuple[RewardTerm, ...]:
         terms = await self.terms(task, answer, episode)
-        if not terms:
+        if not terms and (self.alone or not self.of_groups):
             raise UnusableReward(
                 f"No reward says anything of an answer to {place_of(task)}: it is left out.",
                 "One of them must return a number.",
@@ -149,16 +178,43 @@ def call_reward(reward: Reward, task: Task, answer: Any, episode: Episode | None
             )
         return reward.function(text, task.answers)
     row = row_of(task)
-    if reward.judges:
+    if reward.form == "group":
+        return _call_judge(reward, row, () if episode is None else (episode,))
+    if reward.form == "episode":
         return reward.function(answer, row, episode=episode)
-    if not reward.batched:
+    if reward.form == "answer":
         return reward.function(answer, row)
+    return _call_by_name(reward, task, row, text)
+
+
+def _call_by_name(reward: Reward, task: Task, row: DataRow, text: str) -> Any:
+    """Calls a function of TRL's or of verifiers' form with those of their arguments that it takes."""
     messages = deepcopy(messages_of(task))
-    completion: Any = [{"role": "assistant", "content": text}] if messages else text
-    columns = {key: [value] for key, value in row.items() if key not in BATCHED}
+    spoken = [{"role": "assistant", "content": text}]
+    if reward.form == "trl":
+        columns = {key: [value] for key, value in row.items() if key not in dict(FORMS)["trl"]}
+        asked, completion = [list(messages) if messages else task.input], spoken if messages else text
+        given = {
+            "prompts": asked,
+            "completions": [completion],
+            **columns,
+            "log_metric": _unlogged,
+            "log_extra": _unlogged,
+        }
+    else:
+        fields = {
+            "answer": task.answers[0] if task.answers else "",
+            "info": row.get("info") or {},
+            "task": row.get("task", ""),
+        }
+        given = {
+            **row,
+            "prompt": list(messages) or [{"role": "user", "content": task.input}],
+            "completion": spoken,
+            **fields,
+        }
+        given["state"] = {**given, "responses": [], "turn": 1}
     takes = inspect.signature(reward.function).parameters
-    asked = [list(messages) if messages else task.input]
-    given = {"prompts": asked, "completions": [completion], **columns, "log_metric": _unlogged, "log_extra": _unlogged}
     if not any(take.kind is inspect.Parameter.VAR_KEYWORD for take in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     for name, parameter in takes.items():
@@ -166,6 +222,29 @@ def call_reward(reward: Reward, task: Task, answer: Any, episode: Episode | None
         if named and name not in given and parameter.default is parameter.empty:
             row[name]  # raises an error that names the field and the row
     return reward.function(**given)
+
+
+def _call_judge(reward: Reward, row: DataRow, episodes: Sequence[Episode]) -> Any:
+    takes = inspect.signature(reward.function).parameters
+    return reward.function(
+        **({"episodes": list(episodes), "row": row} if "row" in takes else {"episodes": list(episodes)})
+    )
+
+
+async def _judge(reward: Reward, task: Task, episodes: Sequence[Episode], services: Services) -> list[float | None]:
+    """Calls a reward that compares the episodes of a group. Raises UnusableReward where it does not return a number for each."""
+    returned = await in_thread(_call_judge, reward, row_of(task), episodes)
+    values = await in_lasting_loop(returned) if inspect.isawaitable(returned) else returned
+    try:
+        listed = [] if isinstance(values, str | Mapping) else list(values)
+    except TypeError:
+        listed = []
+    if len(listed) != len(episodes):
+        raise UnusableReward(
+            f"The reward {reward.name!r} returned {values!r:.60} for {len(episodes)} episodes ({place_of(task)}).",
+            "A function that takes `episodes` returns a list with one number for each, or None where it says nothing.",
+        )
+    return [reward.value([value], place_of(task)) for value in listed]
 
 
 def _unlogged(*values: Any, **named: Any) -> None:
@@ -198,18 +277,24 @@ def _reward(given: str | RewardFunction, weight: float) -> Reward:
         raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
     name = str(getattr(given, "__name__", type(given).__name__))
     signature = inspect.signature(given)
-    if BATCHED & set(signature.parameters):
-        return Reward(name, given, weight, batched=True)
-    judges = "episode" in signature.parameters
+    taken = set(signature.parameters)
+    form: RewardForm = next((form for form, names in FORMS if names & taken), "answer")
+    arguments: dict[RewardForm, tuple[tuple[Any, ...], dict[str, Any]]] = {
+        "answer": (("", {}), {}),
+        "episode": (("", {}), {"episode": None}),
+        "group": ((), {name: None for name in ("episodes", "row") if name in taken}),
+    }
     try:
-        signature.bind("", {}, **({"episode": None} if judges else {}))
+        if form in arguments:
+            positional, named = arguments[form]
+            signature.bind(*positional, **named)
     except TypeError:
         raise UnusableReward(
             f"The reward {name!r} takes ({', '.join(signature.parameters)}).",
-            "It is called with (answer, row), and with the episode where it takes `episode`; or, where it takes `completions`, "
-            "as TRL calls its reward functions.",
+            "It is called with (answer, row), and with the episode where it takes `episode`; with (episodes, row) where it takes "
+            "`episodes`; or, where it takes `completions` or `completion`, as TRL and verifiers call their functions.",
         ) from None
-    return Reward(name, given, weight, judges=judges)
+    return Reward(name, given, weight, form)
 
 
 def row_of(task: Task) -> DataRow:

@@ -100,6 +100,7 @@ class System:
         unit: Maps a task's key to its cluster, where several test questions are not independent.
         hooks: Changes of the training loop; with method = supervised there are none.
         ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
+        close: Is called when the training has ended, however it ended.
         note: A text under the tables.
     """
 
@@ -120,6 +121,7 @@ class System:
     unit: Callable[[str], str] | None = None
     hooks: Hooks = NO_HOOKS
     ready: Callable[[InProcessModel, Progress], None] | None = None
+    close: Callable[[], None] = lambda: None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
@@ -129,20 +131,23 @@ class System:
 
         if self.hooks.group_rollout is not None and self.play.vary is not None:
             raise KeepworthError("vary has no effect on members that a group_rollout makes.", "Leave one of them out.")
-        remark = train_role(
-            settings,
-            run,
-            progress,
-            lambda model: Playing(settings, self, run, model, progress),
-            role=self.role,
-            title=self.title,
-            length_budget=self.length_budget,
-            row_budget=self.row_budget,
-            seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
-            optional=self.optional,
-            origin=origin,
-            hooks=NO_HOOKS if is_supervised(settings) else self.hooks,
-        )
+        try:
+            remark = train_role(
+                settings,
+                run,
+                progress,
+                lambda model: Playing(settings, self, run, model, progress),
+                role=self.role,
+                title=self.title,
+                length_budget=self.length_budget,
+                row_budget=self.row_budget,
+                seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
+                optional=self.optional,
+                origin=origin,
+                hooks=NO_HOOKS if is_supervised(settings) else self.hooks,
+            )
+        finally:
+            self.close()
         finish(run, make_tables(run, settings, self, remark))
 
     def rollout(self, settings: Settings, model: Model) -> Rollout:

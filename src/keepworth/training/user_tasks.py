@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
@@ -15,7 +15,7 @@ from keepworth.models.chat_format import TokenizerChat
 from keepworth.training.hooks import Hooks
 from keepworth.training.programs import AgentProgram, program_of
 from keepworth.training.rewards import Scoring, place_of, scoring, try_rewards
-from keepworth.training.settings import Count, Idle, Settings, is_supervised, require_effect
+from keepworth.training.settings import Count, Idle, Settings, is_supervised, refuse_workers, require_effect
 from keepworth.training.system import EPISODE, Measured, Pair, System
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.own import MissingField, OwnTasks, messages_of, tools_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.records import Task
     from keepworth.records.model import ChatTemplate, Tokens
+    from keepworth.training.run_folder import RunFolder
     from keepworth.training.watch.progress import Progress
     from keepworth.worlds.agent import Agent
     from keepworth.worlds.environment import Environment
@@ -65,16 +66,20 @@ class Config(Settings):
         allow_inf_nan=False,
         description="with a program as the agent: how long it may take, without what it waits for the model",
     )
-    roles: list[Annotated[str, Field(min_length=1)]] = Field(
+    roles: list[Annotated[str, Field(min_length=1)]] | dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default=[],
-        description="with a program as the agent: roles of calls that learn together, by their header X-Keepworth-Role; "
-        "policy, which calls without the header have, if empty",
+        description="with a program as the agent: roles of calls that learn together, by their header X-Keepworth-Role, or each "
+        "with words of its system prompt; policy, which other calls have, if empty",
     )
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
     weights: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(
         default=[], description="of the rewards, in their order; 1 each if empty"
     )
     recall: Count = Field(default=3, description="with a memory: how many items are shown with a question")
+    memory_mode: Literal["read", "on"] = Field(
+        default="read",
+        description="with a memory and a program as the agent: on: what is said in a rollout is stored, when the step ends",
+    )
     questions: int | None = Field(
         default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
     )
@@ -92,7 +97,7 @@ class Config(Settings):
 @dataclass(frozen=True, slots=True)
 class Given:
     """The arguments of `train` besides settings. `recall` returns the items of the memory that are shown for a task; `memory` is
-    its name."""
+    its name, and `remembering` the memory itself."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -100,6 +105,7 @@ class Given:
     agent: Callable[..., Any] | str | None = None
     recall: Callable[[Config], Recall] | None = None
     memory: str = ""
+    remembering: Any = None
 
     def record(self, config: Config) -> dict[str, Any]:
         """Returns what a run must be continued with, besides its settings, as values for JSON."""
@@ -174,15 +180,21 @@ def require_given(config: Config, given: Given) -> None:
         raise ValueError("a program acts in a world of its own: leave the environment out, or give an agent for it")
     if not given.remembers:
         idle.append((("recall",), "without a memory", "give a memory, or rows with `writes`"))
-    elif given.agent is not None:
+    elif given.agent is not None and given.program is None:
         raise ValueError("an agent of your own is shown nothing of a memory: leave one of them out")
+    elif given.program is not None:
+        if given.remembering is None:
+            raise ValueError("a program is shown nothing of what rows say was written: give a memory")
+        refuse_workers(config, "the memory learns in the process that trains")
+    if given.program is None or given.remembering is None:
+        idle.append((("memory_mode",), "without a memory and a program as the agent", "give both"))
     require_effect(config, idle)
     if is_supervised(config):
         if given.environment is not None or given.agent is not None:
             raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
         _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
-        tried = tuple(reward for reward in score.rewards if not reward.judges)
+        tried = tuple(reward for reward in score.rewards if reward.form not in ("episode", "group"))
         if tried and given.program is None:  # the answer of a program may be of any type
             try_rewards(replace(score, rewards=tried), given.tasks.all, config.environment_seconds)
     elif given.environment is None:
@@ -209,28 +221,46 @@ def recall_of(config: Config, given: Given) -> Recall | None:
     return recall_by_search(config.recall, encoder("minilm"))
 
 
-def system(config: Config, given: Given) -> System:
+def system(config: Config, given: Given, run: RunFolder | None = None) -> System:
+    """Returns the system that learns a user's tasks.
+
+    Args:
+        config: The settings.
+        given: The other arguments of `train`.
+        run: The folder of the run, in which the memory of a program learns; None where nothing is played.
+    """
     from keepworth.worlds.chat import Chat
     from keepworth.worlds.driver import Limits, Play
     from keepworth.worlds.question import JudgedQuestion, Question
     from keepworth.worlds.recall import another, evidence_only
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
-    program = given.program
+    program, trained_memory = given.program, None
+    if program is not None and given.remembering is not None and run is not None:
+        from keepworth.training.rollout_memory import TrainedMemory
 
-    def environment(task: Task) -> Environment:
+        writes = config.memory_mode == "on"
+        trained_memory = TrainedMemory(given.remembering, run, top_k=config.recall, writes=writes)
+
+    def world(task: Task, *, alone: bool) -> Environment:
         if given.environment is not None:
             return given.environment(task)
-        return Question() if score is None else JudgedQuestion(score)
+        return Question() if score is None else JudgedQuestion(replace(score, alone=alone))
 
-    def run_program(task: Task, memory: Bank | None) -> Agent:
+    def run_program(task: Task, *, remembers: bool, explore: bool) -> Agent:
         from keepworth.training.interception import ProgramAgent, RolloutLimits
 
         assert program is not None
         limits = RolloutLimits(config.max_tokens, config.calls, config.agent_seconds)
-        return ProgramAgent(program, task, config.model, ROLE, config.format, limits)
+        memory = trained_memory if remembers else None
+        prompts = config.roles if isinstance(config.roles, dict) else {}
+        return ProgramAgent(
+            program, task, config.model, ROLE, config.format, limits, prompts=prompts, memory=memory, explore=explore
+        )
 
-    def playing(shows: Recall | None) -> Play:
+    def playing(shows: Recall | None, *, explore: bool = False) -> Play:
+        """How tasks are played: `explore` is for those that are trained on, not for those that are measured."""
+
         def chat(task: Task, memory: Bank | None) -> Agent:
             return Chat(
                 config.system,
@@ -242,17 +272,20 @@ def system(config: Config, given: Given) -> System:
                 schemas=tools_of(task),
             )
 
-        agent = run_program if program is not None else cast("Callable[..., Agent] | None", given.agent) or chat
-        return Play(environment, agent)
+        def runs(task: Task, memory: Bank | None) -> Agent:
+            return run_program(task, remembers=shows is not None, explore=explore)
+
+        agent = runs if program is not None else cast("Callable[..., Agent] | None", given.agent) or chat
+        return Play(partial(world, alone=not explore), agent)
 
     def measured(split: str) -> Measured:
         tasks = list(tasks_of[split])[: config.questions]
         ways = {"": playing(recall)}
         if recall is not None and split == "test":
             ways["no_memory"] = playing(None)
-            if len(tasks) > 1:
+            if len(tasks) > 1 and program is None:
                 ways["another_memory"] = playing(another(recall, tasks))
-            if all(task.evidence for task in tasks):
+            if program is None and all(task.evidence for task in tasks):
                 ways["oracle_evidence"] = playing(evidence_only())
         return Measured(tasks, ways)
 
@@ -266,14 +299,19 @@ def system(config: Config, given: Given) -> System:
         role=ROLE,
         title=f"a policy learns {given.tasks.name}",
         train=tasks_of["train"],
-        play=playing(recall),
+        play=playing(recall, explore=True),
         dev=measured("dev"),
         test={f"{given.tasks.name}, test": measured("test")},
         metrics=metrics,
         optional=frozenset(names),
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=length,
-        hooks=Hooks(roles=tuple(config.roles)),
+        hooks=Hooks(
+            roles=tuple(config.roles),
+            later=() if score is None else score.later(),
+            sources=() if trained_memory is None else (trained_memory,),
+        ),
+        close=(lambda: None) if trained_memory is None else trained_memory.close,
         row_budget=config.max_tokens if config.thinking == "strip" else length,
         unit=given.tasks.cluster.__getitem__,
         ready=lambda model, progress: require_chat(config, given, recall, model, progress),

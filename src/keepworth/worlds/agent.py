@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.text import as_line
-from keepworth.records.episode import MemoryEvent, Observation, Shown, StopReason
+from keepworth.records.episode import Decision, MemoryEvent, Observation, Shown, StopReason
 from keepworth.records.model import FinishReason, Reads, Sample, Tokens
 
 
@@ -26,6 +26,7 @@ class Action:
         operations: Changes that it made to its memory.
         errors: Failures that did not end its work, for the record.
         returned: What it returned, where that is no text.
+        decisions: What its memory chose to show, for the record.
     """
 
     text: str
@@ -34,18 +35,31 @@ class Action:
     operations: tuple[MemoryEvent, ...] = ()
     errors: tuple[str, ...] = ()
     returned: Any = None
+    decisions: tuple[Decision, ...] = ()
 
 
 class AgentStopped(KeepworthError):
-    """An agent came to no action. `stop` is how its episode ends, and `errors` are failures before that."""
+    """An agent came to no action. `stop` is how its episode ends, `errors` are failures before that, and `decisions` are what its
+    memory chose to show."""
 
-    def __init__(self, message: str, fix: str = "", *, stop: StopReason, errors: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        fix: str = "",
+        *,
+        stop: StopReason,
+        errors: tuple[str, ...] = (),
+        decisions: tuple[Decision, ...] = (),
+    ) -> None:
         super().__init__(message, fix)
-        self.stop, self.errors = stop, errors
+        self.stop, self.errors, self.decisions = stop, errors, decisions
 
 
 class Caller(Reads, Protocol):
-    """The model as one episode's agent sees it. Calls of many episodes are sampled together, and each is recorded."""
+    """The model as one episode's agent sees it. Calls of many episodes are sampled together, and each is recorded. `seed` is for
+    other random draws of the episode."""
+
+    seed: int
 
     async def call(
         self,

@@ -30,6 +30,7 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.records.episode import (
     UNSOUND,
+    Decision,
     Episode,
     Exchange,
     Group,
@@ -513,6 +514,7 @@ class NoModel:
 
     context_limit = 0
     version = 0
+    seed = 0
     state = ""
     seconds = 0.0
 
@@ -541,6 +543,7 @@ class _Call:
         self.segments: list[Segment] = []
         self.state = ""
         self.version = model.version
+        self.seed = 0 if isinstance(context, _Redrawn) else context.seed
         self.context_limit = model.context_limit
         self.encode = model.encode
         self.encode_continuation = model.encode_continuation
@@ -632,6 +635,7 @@ class _Game:
     shown: list[Shown] = field(default_factory=list)
     operations: list[MemoryEvent] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     answer: str = ""
     seconds: float = 0.0
 
@@ -666,7 +670,7 @@ class _Game:
             shown=tuple(self.shown),
             operations=tuple(self.operations),
             exchanges=tuple(self.exchanges),
-            decisions=() if self.feedback is None else self.feedback.memory.decisions,
+            decisions=tuple(self.decisions) if self.feedback is None else self.feedback.memory.decisions,
             errors=tuple(self.errors),
             seconds={"environment": self.seconds, "sample": self.caller.seconds},
         )
@@ -689,6 +693,7 @@ class _Game:
                 return await self._cut_off(StopReason.CONTEXT_OVERFLOW)
             except AgentStopped as stopped:
                 self.errors += stopped.errors
+                self.decisions += stopped.decisions
                 if stopped.stop in UNSOUND:
                     raise _Failed(str(stopped), stopped.stop) from stopped
                 self.errors.append(stopped.message)
@@ -698,6 +703,7 @@ class _Game:
             self.shown += action.shown
             self.operations += action.operations
             self.errors += action.errors
+            self.decisions += action.decisions
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
             begun = self.seconds

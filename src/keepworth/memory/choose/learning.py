@@ -118,7 +118,7 @@ class Learning:
         seed: int | None = None,
     ) -> None:
         self.store, self.scope, self.policy, self.reward_range = store, scope, name, reward_range
-        self._make, self._accountant, self._seed = make, accountant, seed
+        self.make, self._accountant, self._seed = make, accountant, seed
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
@@ -158,7 +158,7 @@ class Learning:
                 narrower = whole._narrower[scope] = Learning(
                     self.store,
                     scope,
-                    self._make,
+                    self.make,
                     self.policy,
                     self._accountant,
                     reward_range=self.reward_range,
@@ -204,6 +204,7 @@ class Learning:
         answer = sources.search() if sources.searched or not self.retrieves else None
         with self._lock:
             experience = self._at(answer)
+            experience.generator = self._generator_of(ask)
             policy, record = experience.policy, experience.policy.record or NO_RECORD
             query = self._query(experience, ask, top_k, answer)
             hits, candidates = self._candidates(experience, query, answer, sources)
@@ -246,6 +247,11 @@ class Learning:
             listed = tuple((hit.id, score) for hit, score in zip(hits, near, strict=True))
             packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
             return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
+
+    def _generator_of(self, ask: Ask) -> np.random.Generator:
+        """Return what the policy draws from: that of the memory, or one of the search's own seed and step."""
+        assert self._generator is not None
+        return self._generator if ask.seed is None else np.random.default_rng([31, ask.seed, ask.step])
 
     def _at(self, answer: SearchAnswer | None) -> Experience:
         """Return what is learned, as it was when a search looked, or now."""
@@ -573,7 +579,7 @@ class Learning:
 
     def _fresh(self) -> Policy:
         """Make a fresh policy that knows the range of rewards."""
-        policy = self._make()
+        policy = self.make()
         if policy.record is not None:
             policy.record.bounds = self.reward_range
         return policy

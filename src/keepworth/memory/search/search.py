@@ -262,7 +262,8 @@ class Hits(list[Hit]):
 class Ask:
     """A question to the memory. goal: the task; observation: what is seen or searched for, "" if that is the goal; actions: what
     can be done now, if that is known; step: its number in the episode; by: who asks; number: that of the episode, -1 outside of
-    one; explore: whether the policy may try something; plain: whether the policy is left out, as no reward can follow."""
+    one; explore: whether the policy may try something; plain: whether the policy is left out, as no reward can follow; seed: of
+    the policy's random choice, None for the memory's."""
 
     goal: str
     observation: str = ""
@@ -272,6 +273,7 @@ class Ask:
     number: int = -1
     explore: bool = True
     plain: bool = False
+    seed: int | None = None
 
     @property
     def text(self) -> str:

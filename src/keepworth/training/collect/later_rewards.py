@@ -83,6 +83,7 @@ class LaterReward:
         given: The term that a condition reads.
         service: The service whose version is stored with the term.
         shaping: See `RewardTerm`.
+        required: Whether an episode of which it says nothing is left out.
     """
 
     name: str
@@ -93,6 +94,7 @@ class LaterReward:
     given: str = ""
     service: str = ""
     shaping: bool = False
+    required: bool = False
 
     def __post_init__(self) -> None:
         require_known("combination", self.combine, ("sum", "gate", "condition"))
@@ -104,8 +106,8 @@ class LaterReward:
 
 
 async def add_later_rewards(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
-    """Returns the group with the later terms added to each episode, in order. Raises KeepworthError where a score returns
-    another number of values than there are episodes, or no finite number.
+    """Returns the group with the later terms added to each episode, in order, without those of which a required one says nothing.
+    Raises KeepworthError where a score returns another number of values than there are episodes, or no finite number.
 
     Args:
         task: The task of the group.
@@ -126,6 +128,7 @@ async def add_later_rewards(task: Task, group: Group, later: Sequence[LaterRewar
         episodes = [
             episode if value is None else replace(episode, rewards=_combined(reward, episode, value, scorer))
             for episode, value in zip(group.episodes, values, strict=True)
+            if not (value is None and reward.required)
         ]
         group = replace(group, episodes=tuple(episodes))
     return group

@@ -9,6 +9,7 @@
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
+#   make test-hubs        training the agents of LangChain and OpenAI's Agents SDK, and tasksets of verifiers, each with its real package
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -32,6 +33,8 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 HOSTS := .venv-hosts
 CREWAI := .venv-hosts-crewai
+HUBS := .venv-hubs
+AGENTS := .venv-hubs-agents
 RAY := .venv-ray
 ENGINE := .venv-engine
 POSTGRES := .venv-postgres
@@ -42,7 +45,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-hosts test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-hosts test-hubs test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -90,6 +93,11 @@ test-hosts: $(HOSTS)/.installed $(CREWAI)/.installed
 	@$(HOSTS)/bin/python -m pytest -m "not slow" tests/hosts
 	@$(CREWAI)/bin/python -m pytest -m "not slow" -k crewai tests/hosts
 
+# What is trained as it is, in an environment of its own for the same reason.
+test-hubs: $(HUBS)/.installed $(AGENTS)/.installed
+	@PATH="$(CURDIR)/$(HUBS)/bin:$$PATH" $(HUBS)/bin/python -m pytest -m "not slow" tests/hubs
+	@$(AGENTS)/bin/python -m pytest -m "not slow" tests/hubs/test_agents.py
+
 test-engine: $(STAMP) $(ENGINE)/.installed
 	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py
 
@@ -108,6 +116,16 @@ $(HOSTS)/.installed: pyproject.toml requirements/hosts.txt clients/typescript/pa
 	@$(HOSTS)/bin/python -m pip --disable-pip-version-check install --quiet -e . -r requirements/hosts.txt
 	@mkdir -p build/typescript && cp clients/typescript/package.json build/typescript
 	@cd build/typescript && PATH="$(CURDIR)/$(HOSTS)/bin:$$PATH" npm install --no-package-lock --silent
+	@touch $@
+
+$(HUBS)/.installed: pyproject.toml requirements/hubs.txt
+	@$(PYTHON) -m venv $(HUBS)
+	@$(HUBS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,serve]" -r requirements/hubs.txt
+	@touch $@
+
+$(AGENTS)/.installed: pyproject.toml requirements/agents.txt
+	@$(PYTHON) -m venv $(AGENTS)
+	@$(AGENTS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,serve]" -r requirements/agents.txt
 	@touch $@
 
 $(CREWAI)/.installed: pyproject.toml requirements/hosts_crewai.txt
@@ -188,5 +206,5 @@ $(RELEASE)/.installed: requirements/release.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) $(CONTROL) $(RELEASE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(HUBS) $(AGENTS) $(ENGINE) $(POSTGRES) $(RAY) $(CONTROL) $(RELEASE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

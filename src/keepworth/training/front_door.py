@@ -121,7 +121,8 @@ def train(
     """Train a model on your own tasks, measure it before, during and after training, and write a report.
 
     Args:
-        tasks: A file of JSON lines, or rows (see `keepworth.worlds.own`); None if the environment brings its own.
+        tasks: A file of JSON lines, or rows (see `keepworth.worlds.own`), or `verifiers:NAME` for a taskset of verifiers, which
+            brings its rewards and plays itself; None if the environment brings its own.
         source: Instead of tasks, a file of conversations or a memory, whose answers with more reward than the average are
             imitated.
         reward: A function of (answer, row), one in TRL's form, the name of a verifier, or several of them (`weights=`). By
@@ -229,6 +230,7 @@ def recipe_of(
         memory: A memory's file, or an open memory; None shows nothing.
         settings: Values that take the place of the recipe's defaults.
     """
+    from keepworth.training.tasksets import PREFIX, load_taskset, taskset_reward
     from keepworth.training.user_tasks import Config, Given, recall_from, system
     from keepworth.worlds.bridges import adapt
     from keepworth.worlds.own import OwnTasks, own_tasks
@@ -244,6 +246,15 @@ def recipe_of(
         from keepworth.training.logs import tasks_of
 
         tasks, defaults = tasks_of(source), {"method": "supervised", **defaults}  # rewarded answers are imitated
+    if isinstance(tasks, str) and tasks.startswith(PREFIX):
+        if reward is not None or environment is not None or agent is not None:
+            raise KeepworthError(
+                f"{tasks} brings its own rewards, and the program that plays it.",
+                "Leave reward, environment and agent out.",
+            )
+        taskset = load_taskset(tasks)
+        tasks = own_tasks(taskset.rows, name=taskset.name.partition(":")[2].partition(",")[0])
+        reward, agent = taskset_reward, taskset.play
     if tasks is None:
         raise KeepworthError(
             "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."

@@ -1,0 +1,71 @@
+"""Tasksets of verifiers, trained on as they are, beside the real package: `make test-hubs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth import train
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Episode
+from keepworth.training.run_folder import RunFolder
+from tests.learning.intercepted import write_chat_model
+
+pytest.importorskip("verifiers.v1")
+
+TASKSET = """
+import verifiers.v1 as vf
+
+class CountData(vf.TaskData):
+    most: int = 0
+
+class CountTask(vf.Task[CountData, vf.State, vf.TaskConfig]):
+    @vf.reward
+    async def small(self, trace: vf.Trace) -> float:
+        return sum(letter < "a" for letter in trace.last_reply) / 5
+
+    @vf.reward(weight=0.5)
+    async def says_something(self, trace: vf.Trace) -> float:
+        return float(bool(trace.last_reply))
+
+class CountConfig(vf.TasksetConfig):
+    word: str = "say"
+
+class CountTaskset(vf.Taskset[CountTask, CountConfig]):
+    def load(self):
+        for number in range(12):
+            yield CountTask(CountData(name=f"count{number}", prompt=f"{self.config.word} {number}"), self.config.task)
+
+__all__ = ["CountTaskset"]
+"""
+
+
+@pytest.fixture
+def taskset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "counts.py").write_text(TASKSET)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "verifiers:counts"
+
+
+def test_a_taskset_is_trained_on_as_it_is(tmp_path: Path, taskset: str) -> None:
+    how: dict[str, Any] = {"max_tokens": 5, "steps": 1, "tasks_per_step": 2, "group_size": 3, "questions": 2}
+    how |= {"learning_rate": 1e-2, "precision": "fp32", "threads": 1, "patience": 0, "agent_seconds": 120}
+    run = train(f"{taskset},word=tell", model=str(write_chat_model(tmp_path / "model")), runs=tmp_path / "runs", **how)
+    stored: list[Episode] = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    assert len(stored) == 6
+    for episode in stored:
+        (call,) = episode.segments
+        assert episode.question.startswith("tell ")
+        words = call.text.removesuffix("<|end|>").strip()
+        assert episode.reward == pytest.approx(sum(letter < "a" for letter in words) / 5 + 0.5 * bool(words))
+
+
+def test_what_cannot_be_loaded_is_refused_with_its_reason(tmp_path: Path, taskset: str) -> None:
+    with pytest.raises(KeepworthError, match="'nowhere' of verifiers cannot be loaded: ModuleNotFoundError"):
+        train("verifiers:nowhere", model="none", runs=tmp_path)
+    with pytest.raises(KeepworthError, match="brings its own rewards"):
+        train(taskset, reward="exact_match", model="none", runs=tmp_path)
+    with pytest.raises(KeepworthError, match=r"cannot be loaded: .*colour"):
+        train(f"{taskset},colour=red", model="none", runs=tmp_path)

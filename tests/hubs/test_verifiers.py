@@ -62,7 +62,7 @@ def test_a_taskset_is_trained_on_as_it_is(tmp_path: Path, taskset: str) -> None:
         assert episode.reward == pytest.approx(sum(letter < "a" for letter in words) / 5 + 0.5 * bool(words))
 
 
-def test_what_cannot_be_loaded_is_refused_with_its_reason(tmp_path: Path, taskset: str) -> None:
+def test_an_unusable_taskset_is_refused_with_its_reason(tmp_path: Path, taskset: str) -> None:
     with pytest.raises(KeepworthError, match="'nowhere' of verifiers cannot be loaded: ModuleNotFoundError"):
         train("verifiers:nowhere", model="none", runs=tmp_path)
     with pytest.raises(KeepworthError, match="brings its own rewards"):

@@ -60,7 +60,7 @@ def test_a_judge_gets_all_episodes_of_a_group(tmp_path: Path, model: str) -> Non
         assert [term.name for term in group[0].rewards] == ["judge"]
 
 
-def test_a_judge_that_says_nothing_of_an_episode_leaves_it_out(tmp_path: Path, model: str) -> None:
+def test_a_judge_that_abstains_leaves_the_episode_out(tmp_path: Path, model: str) -> None:
     def judge(episodes: Sequence[Episode]) -> list[float | None]:
         return [None, *(float(len(episode.answer)) for episode in episodes[1:])] if len(episodes) > 1 else [0.0]
 

@@ -148,7 +148,7 @@ def test_a_memory_that_fails_does_not_stop_a_rollout(
 
 
 @pytest.mark.parametrize(("mode", "stored"), [("read", False), ("on", True)])
-def test_what_is_said_is_stored_at_the_end_of_a_step_where_that_is_wanted(
+def test_words_of_a_rollout_are_stored_at_the_end_of_its_step_with_memory_mode_on(
     tmp_path: Path, reader: str, file: Path, mode: str, stored: bool
 ) -> None:
     def says(row: dict[str, Any], endpoint: Endpoint) -> str:
@@ -193,9 +193,7 @@ def test_a_call_can_switch_the_memory_off(tmp_path: Path, reader: str, file: Pat
     assert all(episode.decisions == () and episode.shown == () for episode in episodes(run))
 
 
-def test_a_run_that_is_stopped_goes_on_with_what_its_memory_had_learned(
-    tmp_path: Path, reader: str, file: Path
-) -> None:
+def test_a_stopped_run_goes_on_with_its_memory_of_the_checkpoint(tmp_path: Path, reader: str, file: Path) -> None:
     how = {**SMALL, "model": reader, "runs": tmp_path / "runs", "reward": "exact_match", "steps": 4, "recall": 1}
     whole = train(ROWS, agent=agent, memory=file, name="whole", **how)
 

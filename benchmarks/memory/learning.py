@@ -196,8 +196,8 @@ FACTS = (
 )
 
 
-def traps(seed: int, rounds: int) -> list[int]:
-    """How many of the questions were answered by the first hit, round by round."""
+def traps(seed: int, rounds: int, praise: bool = True) -> list[int]:
+    """How many of the questions were answered by the first hit, round by round; with `praise` it is also said what was right."""
     texts = [
         (question.format(who), true.format(who), trap.format(who)) for who in PEOPLE for question, true, trap in FACTS
     ]
@@ -212,14 +212,19 @@ def traps(seed: int, rounds: int) -> list[int]:
             for question, true, _ in asked:
                 hits = memory.search(question, top_k=1)
                 count += hits[0].text == true
-                memory.reward(hits.decision, float(hits[0].text == true))
+                if praise or hits[0].text != true:
+                    memory.reward(hits.decision, float(hits[0].text == true))
             right.append(count)
     return right
 
 
 def traps_table(draws: int) -> dict[str, Any]:
-    rounds = np.array([traps(seed, 10) for seed in range(draws)])
-    return {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)}
+    table = {}
+    for way, praise in (("", True), ("complaints alone: ", False)):
+        rounds = np.array([traps(seed, 10, praise) for seed in range(draws)])
+        rows = {n: interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)}
+        table |= {f"{way}right of 20 in round {n}": row for n, row in rows.items()}
+    return table
 
 
 def buried(policy: str | None, seed: int, tasks: int = 900) -> list[float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ from keepworth.memory.search.search import (
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
-from keepworth.memory.signals import load_signals
+from keepworth.memory.signals import find_signal, load_signals, read_weight
 from keepworth.memory.store import episode_log, log, notes, purge, traces, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
@@ -611,7 +612,21 @@ class Memory(Changes):
         outcome, _ = done[0]
         if self.learning is not None:
             self.learning.count_reward(about.decision, value, person)
+            self._take_silence(about, value, person, source)
         return outcome
+
+    def _take_silence(self, about: episode_log.Rewarded, value: float, person: str, source: str) -> None:
+        """After a complaint, take it for a weak praise that nothing was said about the searches before, if whoever complains only
+        ever complains: from complaints alone nothing could be learned."""
+        low, high = (0.0, 1.0) if self.learning is None else self.learning.reward_range
+        signal = find_signal("unchallenged")
+        if value > low or read_weight(source) < 1.0 or signal.name not in self.signals:
+            return
+        with self.store.database.reading() as connection:
+            searches = episode_log.unchallenged_before(connection, about, reward_source(person, source), low)
+        for search in searches:
+            with suppress(UnknownEpisode):  # it was erased meanwhile
+                self.reward(search, low + signal.value * (high - low), by=person, source=signal.source)
 
     def pending(self, *, nobody: bool = False) -> list[str]:
         """Return the ids of episodes in which something was done and that have no reward yet, oldest first; with `nobody`, only

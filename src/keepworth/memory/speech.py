@@ -90,6 +90,7 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
     """Return what a message states, in order.
 
     Args:
+        text: The message.
         question: What was asked before, which a short answer is kept with.
         of_agent: Whether an agent speaks, whose advice is no command to an agent.
     """

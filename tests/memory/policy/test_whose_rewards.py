@@ -157,7 +157,7 @@ def test_handle_learns_from_rewards_in_its_scope_only(tmp_path: Path) -> None:
         assert again.within(user_id="ana").worth(ids["ana"], "reset the router").times == pytest.approx(3.0, abs=0.01)
 
 
-def test_two_people_of_opposite_tastes_each_get_what_is_right_for_them() -> None:
+def test_opposite_tastes_of_two_people_are_both_learned() -> None:
     """Both ask the same questions of one memory. Of its two notes about each task the one is right for ana, the other for bo."""
     draw, memory = random.Random(3), Memory(encoder="hashing", seed=3)
     pairs = {task: [memory.add(f"to {task} use the {way} way").id for way in ("red", "blue")] for task in TASKS}
@@ -172,7 +172,7 @@ def test_two_people_of_opposite_tastes_each_get_what_is_right_for_them() -> None
     assert sum(success[200:]) >= 0.95 * 200
 
 
-def test_a_newcomer_is_shown_what_was_right_for_others_until_he_says_otherwise() -> None:
+def test_a_newcomer_gets_the_choice_of_others_until_his_rewards_differ() -> None:
     memory = Memory(encoder="hashing", seed=3)
     red, blue = (memory.add(f"to feed the cat use the {way} way").id for way in ("red", "blue"))
     for number in range(30):

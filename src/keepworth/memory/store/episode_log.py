@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
+LATEST_REWARDS, LATEST_SEARCHES = 200, 50
+"""How many of the latest rewards, and of the searches before one, are looked at to see about what nobody said anything."""
+
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, explore: bool = True) -> int:
     """Begin an episode, and return its number, counted from 0.
@@ -278,6 +281,48 @@ def signals_in(connection: AnyConnection, episode: str) -> tuple[list[str], list
     searches = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
     entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}' AND source LIKE '{SIGNAL}%'", (episode,))
     return searches, [(entry.body.get("decision", ""), signal_of(entry.source)) for entry in entries]
+
+
+def unchallenged_before(connection: AnyConnection, about: Rewarded, source: str, low: float) -> list[str]:
+    """Return the searches between two complaints about which nobody said anything, if whoever complains only ever complains.
+
+    Args:
+        connection: A connection to the memory.
+        about: What the later complaint is about.
+        source: The source of its reward.
+        low: The lowest reward, which a complaint is.
+
+    Returns:
+        The ids of searches of the same scope and person that showed something after the first complaint (of `LATEST_REWARDS`),
+            among the `LATEST_SEARCHES` before the later one, in order; none if one of the latest rewards of this source is higher
+            than `low`. Searches of episodes in which the policy tries nothing are left out, as these are looked at by programs.
+    """
+    later, rewarded = about.decision or about.episode, set[str]()
+    earlier = later
+    query = (
+        "SELECT episode, source, payload FROM events WHERE kind = ? AND payload IS NOT NULL ORDER BY seq DESC LIMIT ?"
+    )
+    for episode, of, payload in select(connection, query, (REWARD, LATEST_REWARDS)):
+        reward = from_json(payload)
+        if of == source and reward["value"] > low:
+            return []
+        rewarded |= {episode, reward.get("decision", "")}
+        if of == source:
+            earlier = reward.get("decision") or episode
+    if earlier == later:
+        return []
+    of_complaint = f"FROM decisions WHERE id = ? OR ({IN_EPISODE})"
+    query = (
+        "SELECT d.id, d.episode FROM decisions d LEFT JOIN episodes e ON e.id = d.episode CROSS JOIN "
+        "(SELECT f.n, f.scope, f.episode, coalesce(g.person, '') AS person FROM decisions f "
+        f"LEFT JOIN episodes g ON g.id = f.episode WHERE f.n = (SELECT min(n) {of_complaint})) AS complaint "
+        f"WHERE d.n < complaint.n AND d.n > (SELECT max(n) {of_complaint}) "
+        "AND d.scope = complaint.scope AND coalesce(e.person, '') = complaint.person "
+        "AND d.kind = ? AND d.chosen <> '[]' AND (d.episode = '' OR d.episode <> complaint.episode) ORDER BY d.n DESC LIMIT ?"
+    )
+    between = select(connection, query, (later, later, earlier, earlier, DecisionKind.SEARCH.value, LATEST_SEARCHES))
+    heard = ((id, episode) for id, episode in between if id not in rewarded and not (episode and episode in rewarded))
+    return [id for id, episode in heard if not episode or notes.explores(connection, episode)][::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from keepworth.base.durable_files import DiskTrouble, check_writable, disk
 from keepworth.base.errors import KeepworthError
-from keepworth.training.run_folder import CheckpointCorrupt, DiskTrouble, RunFolder, check_writable, disk, list_runs
+from keepworth.training.run_folder import CheckpointCorrupt, RunFolder, list_runs
 from keepworth.training.settings import GROUP_RELATIVE
 from keepworth.training.trainer import restore
 from tests.learning.run_folders import CONFIG, episode, full, save

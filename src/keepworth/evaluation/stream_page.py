@@ -8,12 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from keepworth.base.durable_files import disk
 from keepworth.base.statistics import LEAST
 from keepworth.base.text import in_words
 from keepworth.charts.charts import Panel, Series, charts
 from keepworth.evaluation.stream import WINDOW, Results, curves
 from keepworth.evaluation.stream_claims import rivals
-from keepworth.training.run_folder import disk
 from keepworth.training.watch.page_writer import note, page, settings, table
 from keepworth.training.watch.tables import ArmRow, Cell, ResultTable
 

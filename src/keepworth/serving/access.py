@@ -23,8 +23,8 @@ from urllib.parse import unquote_to_bytes
 
 from filelock import FileLock
 
+from keepworth.base.durable_files import PRIVATE, replacing
 from keepworth.base.errors import KeepworthError, UnknownName, require_known
-from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
 from keepworth.memory.item import ALL, EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed

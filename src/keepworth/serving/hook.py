@@ -577,7 +577,7 @@ def _off_path(program: Sequence[str]) -> list[str]:
 
 def _write_plugin(file: Path, text: str, command: str) -> str:
     """Write the file of a plugin and return a line about it. Raises HookProblem if the file is somebody else's."""
-    from keepworth.memory.durable_file import replacing
+    from keepworth.base.durable_files import replacing
 
     if file.exists() and not _is_our_plugin(file):
         raise HookProblem(f"{file} is no plugin of this program, and was not changed: give it another name first")
@@ -624,7 +624,7 @@ def _read_settings(file: Path) -> dict[str, Any]:
 
 def _write_settings(file: Path, settings: Mapping[str, Any]) -> None:
     """Write settings, indented as the file was; without any, remove the file."""
-    from keepworth.memory.durable_file import replacing
+    from keepworth.base.durable_files import replacing
 
     if not settings:
         file.unlink(missing_ok=True)

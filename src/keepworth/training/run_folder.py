@@ -19,7 +19,6 @@ checkpoint, so that a run that was killed reads the same as one that was not."""
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import math
@@ -34,76 +33,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from keepworth.base.durable_files import ORDINARY, disk, replacing, replacing_folder, sync
 from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.base.line_file import append_lines, no_line, read_lines, to_line
-from keepworth.base.model_files import sha256_of, sync
-from keepworth.memory.durable_file import ORDINARY, replacing
+from keepworth.base.model_files import sha256_of
 from keepworth.records.episode import Episode, episode_from_json, fields_of
-
-# -- the disk: sync, rename, and say what went wrong --------------------------------------------------------------------------
-
-
-class DiskTrouble(KeepworthError):
-    """A path cannot be written: the disk is full or read-only, permission is missing, or another file is in its place."""
-
-
-@contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Converts errors that the operating system or torch raises about a disk to a DiskTrouble that names the path and the fix."""
-    try:
-        yield
-    except (KeepworthError, ConnectionError):
-        raise
-    except Exception as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        # Rust libraries (safetensors, tokenizers) say it in words alone.
-        if full or "No space left on device" in str(error):
-            raise DiskTrouble(
-                f"The disk that holds {path} is full.",
-                "Free some space and give the same command again: the run continues from its last checkpoint.",
-            ) from error
-        if isinstance(error, OSError) or "inline_container" in str(error) or "iostream" in str(error):
-            file, reason = (getattr(error, name, None) for name in ("filename", "strerror"))
-            raise DiskTrouble(
-                f"{file or path} cannot be written ({reason or error}).",
-                "Choose another place, or change its permissions.",
-            ) from error
-        raise
-
-
-def check_writable(path: Path) -> None:
-    """Checks that a file can be written at `path`, before the hours of work whose result goes there. Makes the folders above it.
-    Raises DiskTrouble."""
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise DiskTrouble(f"{path} is a folder.", f"Name a file, such as {path / 'numbers.json'}.")
-        existed = path.exists()
-        open(path, "ab").close()
-        if not existed:
-            path.unlink()
-
-
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder that replaces `path` when the block ends without an error, as `replacing` does for a file. Its
-    files are synced first, so that `path` holds all of them or none."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with disk(path):
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            yield temporary
-            for file in sorted(temporary.rglob("*"), reverse=True):  # a folder after what is in it
-                sync(file)
-            sync(temporary)
-            shutil.rmtree(path, ignore_errors=True)
-            os.rename(temporary, path)
-            sync(path.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
 
 Row = dict[str, Any]
 Track = Callable[[int, Mapping[str, float]], None]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
@@ -140,30 +138,18 @@ def export_(
 
 def _write_folder(target: Path, files: Mapping[str, str]) -> None:
     """Writes files into a new folder, which appears once all of them are written."""
-    from keepworth.memory.durable_file import ORDINARY, part_of, replacing
-    from keepworth.training.run_folder import check_writable, disk
+    from keepworth.base.durable_files import replacing_folder
 
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path, or an empty folder.")
-    check_writable(target)
-    with disk(target):
-        part = part_of(target)
-        part.mkdir(parents=True)
-        try:
-            for name, text in files.items():
-                with replacing(part / name, ORDINARY) as out:
-                    out.write(text.encode())
-            if target.exists():
-                target.rmdir()
-            os.replace(part, target)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
+    with replacing_folder(target) as part:
+        for name, text in files.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_bytes(text.encode())
 
 
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
-    from keepworth.memory.durable_file import ORDINARY, replacing
-    from keepworth.training.run_folder import check_writable, disk
+    from keepworth.base.durable_files import ORDINARY, check_writable, disk, replacing
 
     if str(target) == "-":
         for part in parts:

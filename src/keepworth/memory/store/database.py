@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 import apsw
 
-from keepworth.memory.durable_file import appearing
+from keepworth.base.durable_files import appearing
 from keepworth.memory.errors import (
     NO_FILES,
     NONE_LEFT,

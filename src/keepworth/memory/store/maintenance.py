@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keepworth.memory.durable_file import appearing
+from keepworth.base.durable_files import appearing
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema

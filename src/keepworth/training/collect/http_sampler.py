@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keepworth.base.durable_files import replacing_folder
 from keepworth.base.model_errors import EngineError, EngineRefused
 from keepworth.models.adapter import save_trained
 from keepworth.models.http_wire import derive_seed
 from keepworth.records.model import Receipt, Tokens
 from keepworth.training.collect.partial_sample import PartialSample
 from keepworth.training.collect.sampler import Sampler
-from keepworth.training.run_folder import replacing_folder
 from keepworth.worlds.environment import in_thread
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from keepworth.base.durable_files import disk
 from keepworth.base.text import with_ends
 from keepworth.charts.charts import Panel, charts
 from keepworth.charts.curves import filter_drawable, panels
-from keepworth.training.run_folder import RunFolder, StoredEpisode, disk
+from keepworth.training.run_folder import RunFolder, StoredEpisode
 from keepworth.training.watch.page_writer import all_or, browser, note, page, settings, table
 from keepworth.training.watch.tables import tables_of
 

@@ -54,7 +54,7 @@ def test_silence_is_a_signal_of_its_own_that_is_rolled_back_alone(tmp_path: Path
     assert all(value == 0.0 for _, value in sources(memory))
 
 
-def test_silence_of_somebody_who_also_praises_says_nothing() -> None:
+def test_silence_is_no_signal_where_praise_was_given_too() -> None:
     memory = Memory(encoder="hashing", seed=1)
     memory.add("to reset the router use the a way")
     for value in (0.0, None, 1.0, None, 0.0):

@@ -24,8 +24,8 @@ from typing import Any
 
 import httpx
 
+from keepworth.base.durable_files import SUFFIXES
 from keepworth.base.errors import KeepworthError
-from keepworth.memory.durable_file import SUFFIXES
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory

@@ -9,7 +9,7 @@
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
-#   make test-hubs        training the agents of LangChain and OpenAI's Agents SDK, and tasksets of verifiers, each with its real package
+#   make test-hubs        training the agents of LangChain and OpenAI's Agents SDK, tasksets of verifiers, and runs read by Harbor and datasets
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -95,7 +95,7 @@ test-hosts: $(HOSTS)/.installed $(CREWAI)/.installed
 
 # What is trained as it is, in an environment of its own for the same reason.
 test-hubs: $(HUBS)/.installed $(AGENTS)/.installed
-	@PATH="$(CURDIR)/$(HUBS)/bin:$$PATH" $(HUBS)/bin/python -m pytest -m "not slow" tests/hubs
+	@PATH="$(CURDIR)/$(HUBS)/bin:$$PATH" $(HUBS)/bin/python -m pytest -m "not slow" tests/hubs tests/learning/test_exchange.py
 	@$(AGENTS)/bin/python -m pytest -m "not slow" tests/hubs/test_agents.py
 
 test-engine: $(STAMP) $(ENGINE)/.installed

@@ -1,4 +1,4 @@
-"""`keepworth export`: writes a run's weights as a folder that other programs load."""
+"""`keepworth export`: writes a run's weights as a folder that other programs load, or its episodes in a format of others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from keepworth.base.errors import require_known
 from keepworth.base.extras import require
 from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, say, say_json
@@ -20,14 +21,27 @@ def export(
     folder: Annotated[Path, argument("FOLDER", "What to make; it must not hold anything else.")],
     adapter: Annotated[bool, option("--adapter", "Keep adapter and base apart; by default they are merged.")] = False,
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
+    episodes: Annotated[
+        str,
+        option("--episodes", "Write the episodes instead: atif (Harbor's trajectories), or trl (TRL's data sets)."),
+    ] = "",
     as_json: Annotated[bool, option("--json", "Print what was made, and how it compares, as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Write what a run trained into a folder that transformers, PEFT and vLLM load."""
+    """Write what a run trained into a folder that transformers, PEFT and vLLM load, or the episodes that it was trained on."""
     require("train", "keepworth export")
     from keepworth.training.export import export
     from keepworth.training.run_folder import find_run
 
+    if episodes:
+        from keepworth.training.exchange import FORMATS, write_episodes
+
+        files = write_episodes(find_run(run, runs), folder, require_known("format", episodes, FORMATS))
+        if as_json:
+            say_json([str(file) for file in files], indent=1)
+        else:
+            say(f"{len(files)} files in {folder}")
+        return
     done = export(find_run(run, runs), folder, merged=not adapter, role=role)
     if as_json:
         say_json(asdict(done), indent=1, default=str)

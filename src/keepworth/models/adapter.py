@@ -262,6 +262,30 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
                 parameters[name].copy_(value)
 
 
+def copy_adapter(model: InProcessModel, folder: Path) -> None:
+    """Copies the values of an adapter's folder into the model's adapter, which `attach_lora` has made. Raises UnsupportedModel
+    where the two differ in rank, alpha or layers."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    there = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    here = model.network.peft_config[model.network.active_adapter]
+    for setting, name in (("rank", "r"), ("alpha", "lora_alpha")):
+        if there[name] != getattr(here, name):
+            raise UnsupportedModel(
+                f"The adapter in {folder} has {setting} = {there[name]:g}, and this one {getattr(here, name):g}.",
+                f"Set {setting} = {there[name]:g}, or export that run and give its folder as the model.",
+            )
+    weights = load_file(folder / "adapter_model.safetensors")
+    shapes = {name: value.shape for name, value in get_peft_model_state_dict(model.network).items()}
+    if {name: value.shape for name, value in weights.items()} != shapes:
+        raise UnsupportedModel(
+            f"The adapter in {folder} is of other layers than this one.",
+            "Set lora_targets and train_embeddings as they were, or export that run and give its folder as the model.",
+        )
+    set_peft_model_state_dict(model.network, weights)
+
+
 def with_adapter(network: Any, folder: Path) -> Any:
     """Returns a network of transformers with the adapter of a PEFT folder, in the network's own type of number."""
     from peft import PeftModel

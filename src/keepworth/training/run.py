@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from keepworth.base.errors import KeepworthError, called_as
-from keepworth.models.adapter import Named, attach_lora, is_tied, save_trained, unfreeze
+from keepworth.models.adapter import Named, attach_lora, copy_adapter, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import faster_type, settle_threads
@@ -42,7 +42,7 @@ from keepworth.training.settings import (
     sets_entropy,
 )
 from keepworth.training.shares import Shares
-from keepworth.training.trained import find_trained
+from keepworth.training.trained import Trained, find_trained
 from keepworth.training.trainer import train as train_steps
 from keepworth.training.watch.progress import Progress
 from keepworth.worlds.driver import RolloutContext
@@ -109,6 +109,7 @@ def train_role(
     with called_as("Hooks"):
         hooks.require(settings, objective)
     require_room(settings, row_budget)
+    find_start(settings)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     with (
@@ -262,9 +263,11 @@ def follower(settings: Mapping[str, Any], precision: str, shares: Shares, **made
 
 
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
-    """Makes the part of a freshly loaded model trainable that `config` names, and returns its tensors."""
+    """Makes the part of a freshly loaded model trainable that `config` names, with the values of the run that it begins from, and
+    returns its tensors. Raises KeepworthError where that run has not finished, or trained another part."""
+    start = find_start(config)
     if config.train == "lora":
-        return attach_lora(
+        named = attach_lora(
             model,
             config.rank,
             config.alpha,
@@ -272,7 +275,28 @@ def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
             targets=config.lora_targets,
             embeddings=config.train_embeddings,
         )
+        if start is not None:
+            copy_adapter(model, start.weights)
+        return named
+    if start is not None:
+        load_trained(model, start.weights)
     return unfreeze(model, embeddings=config.train_embeddings)
+
+
+def find_start(config: TrainingSettings) -> Trained | None:
+    """Returns the weights that a training begins with; None for those of its model. Raises KeepworthError where the run that has
+    them is not there, has not finished, or trained another model or another part of it."""
+    if not config.start:
+        return None
+    trained = find_trained(RunFolder.open(Path(config.start)))
+    part = "lora" if trained.is_adapter else "full"
+    if trained.model != config.model or part != config.train:
+        raise KeepworthError(
+            f"{config.start} trained {trained.model} with train = {part}, and this run trains {config.model} with train = "
+            f"{config.train}.",
+            "Set model and train as they are there, or export that run and give its folder as the model.",
+        )
+    return trained
 
 
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:

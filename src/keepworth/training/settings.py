@@ -78,6 +78,10 @@ class TrainingSettings(BaseModel):
         description="whether a backward pass computes layers again to hold less: auto where an answer needs it, or saves time",
     )
 
+    start: str = Field(
+        default="",
+        description="the folder of a finished run of this model, with whose weights this one begins; its own if empty",
+    )
     objective: str | dict[str, Option] = Field(
         default="",
         description="a preset's name (keepworth methods --kind objective), the recipe's if empty; or a table of its options",

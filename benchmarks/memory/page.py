@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.readme.page import plain
 from benchmarks.tables import DOCS, markdown, read, spread
 
 Result = Any
@@ -100,6 +101,109 @@ def finding(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
+WAY_NAMES = {"words": "words", "spelling": "hashed words", "meaning": "MiniLM"}
+"""How the tables call the ways of searching."""
+
+
+def how_many(result: Result) -> str:
+    """What is shown by `top_k="auto"`, for each way of searching and each set."""
+    rows = []
+    for way, name in WAY_NAMES.items():
+        for title, row in result[way]["sets"].items():
+            auto, five, over = row["auto"], row["first five"], row["auto beside the first five"]
+            nothing = auto["nothing shown"]
+            rows.append(
+                (
+                    f"{name}, {title}: {row['questions']['answer']}",
+                    f"{auto['notes']:.1f}",
+                    _interval(over["precision, times"], ".2f"),
+                    _interval(row["the same, over all kinds"]["precision, times"], ".2f"),
+                    f"{five['recall']:.3f}",
+                    _interval(over["recall, difference"], "+.3f"),
+                    f"{auto['lost']:.1%}",
+                    *(f"{nothing[kind]:.0%}" if kind in nothing else "" for kind in ("small talk", "foreign")),
+                    "; ".join(
+                        f"{kind} {nothing[kind]:.0%}" for kind in nothing if kind not in ("small talk", "foreign")
+                    ),
+                )
+            )
+    head = (
+        "questions with an answer",
+        "notes shown",
+        "precision, times that of five",
+        "the same, with all questions",
+        "recall of five",
+        "difference",
+        "lost",
+        "nothing for small talk",
+        "for foreign questions",
+        "for others",
+    )
+    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
+
+
+def set_size(result: Result) -> str:
+    """What 200 rewards make of the number of tokens."""
+    rows = []
+    for name, periods in result.items():
+        for period, row in periods.items() if isinstance(periods, dict) and name != "machine" else ():
+            tokens, success = row["tokens"], row["success"]
+            way, _, questions = name.partition(", ")
+            rows.append(
+                (
+                    f"{WAY_NAMES[way]}, {questions}, {period}",
+                    *(f"{tokens[arm]:.0f}" for arm in ("10", "5", "auto")),
+                    *(f"{success[arm]:.1f}" for arm in ("10", "5", "auto")),
+                    *(_interval(row[f"beside {arm}"]["success, points"], "+.1f") for arm in ("10", "5")),
+                )
+            )
+    head = (
+        "",
+        "tokens of ten notes",
+        "of five",
+        "of auto",
+        "success with ten, %",
+        "with five",
+        "with auto",
+        "auto less ten, points",
+        "auto less five",
+    )
+    return markdown(head, rows) + f"\n\n{result['draws']} draws. " + _setting(result["machine"])
+
+
+def _interval(values: list[float], form: str) -> str:
+    middle, low, high = (format(value, form) for value in values)
+    return f"{middle} [{low}, {high}]"
+
+
+def draw_tokens(result: Result, path: Path) -> None:
+    """Draw what is shown against what is there of it: for each set, from the first five to what the memory decides."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 3.4), layout="constrained")
+    colors = {"longmemeval": "#3b6ea5", "locomo": "#b3562f", "prefeval": "#3f8f5f"}
+    for title, row in result["meaning"]["sets"].items():
+        kind = title.split()[0]
+        if "(" in title and "(8 " not in title:  # the others of BANKING77 lie beside it
+            continue
+        ends = [(row[arm]["notes over all kinds"], row[arm]["recall"]) for arm in ("first five", "auto", "oracle")]
+        color = colors.get(kind, "#8a8a8a")
+        axes.plot(*zip(*ends[:2], strict=True), color=color, linewidth=1.2)
+        axes.plot(*ends[0], "o", color=color, fillstyle="none")
+        axes.plot(*ends[1], "o", color=color)
+        axes.plot(*ends[2], "x", color=color)
+        axes.annotate(title, ends[1], textcoords="offset points", xytext=(6, -10), fontsize=8, color=color)
+    axes.set(xlim=(0, 5.4), ylim=(0, 1.02))
+    axes.set_xlabel("notes shown for a question, over all questions", fontsize=9, color="#555555")
+    axes.set_ylabel("recall", fontsize=9, color="#555555")
+    plain(axes)
+    figure.savefig(path, facecolor="white", dpi=110)
+    pyplot.close(figure)
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "engine": engine,
     "cold": growth,
@@ -108,6 +212,8 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "people": people,
     "crash": crash,
     "finding": finding,
+    "how_many": how_many,
+    "set_size": set_size,
 }
 """What makes a table of each file."""
 
@@ -118,7 +224,7 @@ REWARDS = ("true", "flipped", "constant", "nothing", "permuted")
 def learning(result: Result) -> str:
     """The tables of how fast the default policy learns."""
     parts = {"two notes": result["two notes"]["default"], "slates": result["slates"], "traps": result["traps"]}
-    parts |= {"tastes": result["tastes"], "ledger": result["ledger"]}
+    parts["ledger"] = result["ledger"]
     rows = [(f"{name}: {what}", _learned(row)) for name, part in parts.items() for what, row in part.items()]
     gains: dict[tuple[str, str], dict[str, Any]] = {}
     for what, row in result["banking77"].items():
@@ -151,4 +257,5 @@ def _learned(row: Any) -> str:
 def tables() -> Iterator[tuple[Path, str, str]]:
     for name, render in TABLES.items():
         yield DOCS / "appendix" / "memory_benchmarks.md", name, render(read(f"memory/{name}"))
+    draw_tokens(read("memory/how_many"), DOCS / "images" / "how_many.png")
     yield DOCS / "learning.md", "learning-table", learning(read("memory/learning"))

@@ -34,7 +34,7 @@ class KeepworthProvider(ContextProvider):  # type: ignore[misc, valid-type]  # t
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the run's `SessionContext`.
         user_id: The person whom the agent serves, or a function from a session to its person; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
         source_id: The name of the provider, under which the framework keeps its state.
     """
 
@@ -45,7 +45,7 @@ class KeepworthProvider(ContextProvider):  # type: ignore[misc, valid-type]  # t
         *,
         user_id: str | Callable[[Any], str] = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
         source_id: str = "keepworth",
     ) -> None:
         super().__init__(source_id)

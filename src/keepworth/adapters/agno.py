@@ -38,13 +38,19 @@ class KeepworthLearningStore(LearningStore, BaseEval):  # type: ignore[misc, val
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the `RunOutput`.
         user_id: The person of runs that name no `user_id`; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
     """
 
     learning_type, schema, was_updated = "keepworth", str, False
 
     def __init__(
-        self, memory: Any, reward: RewardOf | None = None, *, user_id: str = "", agent_id: str = "", top_k: int = 5
+        self,
+        memory: Any,
+        reward: RewardOf | None = None,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        top_k: int | str = 5,
     ) -> None:
         self.turns = Turns(memory, PACKAGE, reward, user_id=user_id, agent_id=agent_id, top_k=top_k)
 

@@ -50,11 +50,17 @@ class KeepworthMemoryTool(SyncTool):  # type: ignore[misc, valid-type]  # the pa
         reward: A function from a finished turn to its reward, or to None; `turn.host` is Claude's last message.
         user_id: The person whom Claude serves; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
     """
 
     def __init__(
-        self, memory: Any, reward: RewardOf | None = None, *, user_id: str = "", agent_id: str = "", top_k: int = 5
+        self,
+        memory: Any,
+        reward: RewardOf | None = None,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        top_k: int | str = 5,
     ) -> None:
         super().__init__()
         self.turns = Turns(memory, "claude", reward, user_id=user_id, agent_id=agent_id, top_k=top_k)

@@ -40,11 +40,17 @@ class KeepworthHooks:
         reward: A function from a finished turn to its reward, or to None; `turn.host` is what the hook `Stop` was given.
         user_id: The person whom Claude serves; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
     """
 
     def __init__(
-        self, memory: Any, reward: RewardOf | None = None, *, user_id: str = "", agent_id: str = "", top_k: int = 5
+        self,
+        memory: Any,
+        reward: RewardOf | None = None,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        top_k: int | str = 5,
     ) -> None:
         self.turns = Turns(memory, PACKAGE, reward, user_id=user_id, agent_id=agent_id, top_k=top_k)
         self._running: OrderedDict[str, HostTurn] = OrderedDict()

@@ -217,7 +217,7 @@ class KeepworthMemory(CrewMemory):  # type: ignore[misc, valid-type]  # the pack
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the text that CrewAI made of its end.
         user_id: The person whom the agents serve; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
         options: Fields of CrewAI's own memory, such as `root_scope` and `read_only`.
     """
 
@@ -232,7 +232,7 @@ class KeepworthMemory(CrewMemory):  # type: ignore[misc, valid-type]  # the pack
         *,
         user_id: str = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
         **options: Any,
     ) -> None:
         turns = Turns(memory, PACKAGE, reward, user_id=user_id, agent_id=agent_id, top_k=top_k)

@@ -59,10 +59,12 @@ class KeepworthMemoryService(BaseMemoryService):  # type: ignore[misc, valid-typ
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the list of the turn's events.
         apps_apart: Whether an app sees what was written in it alone (`agent_id`), as with ADK's services; False for all that is
             known of a person, also from elsewhere.
-        top_k: The most notes that a search shows.
+        top_k: The most notes that a search shows; "auto" for those that answer (`Memory.search`).
     """
 
-    def __init__(self, memory: Any, reward: RewardOf | None = None, *, apps_apart: bool = True, top_k: int = 5) -> None:
+    def __init__(
+        self, memory: Any, reward: RewardOf | None = None, *, apps_apart: bool = True, top_k: int | str = 5
+    ) -> None:
         Turns(memory, PACKAGE, reward)  # raises for what is no memory
         self._memory, self._reward, self._apart, self._top_k = memory, reward, apps_apart, top_k
         self._apps: dict[str, Turns] = {}

@@ -37,7 +37,7 @@ class KeepworthBlock(BaseMemoryBlock[str]):  # type: ignore[misc, valid-type]
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the list of messages until then.
         user_id: The person whose conversations they are; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
         options: Fields of `BaseMemoryBlock`: name, description, priority.
     """
 
@@ -53,7 +53,7 @@ class KeepworthBlock(BaseMemoryBlock[str]):  # type: ignore[misc, valid-type]
         *,
         user_id: str = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
         **options: Any,
     ) -> None:
         super().__init__(**options)

@@ -40,7 +40,7 @@ class KeepworthSession(SessionABC):  # type: ignore[misc, valid-type]
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the list of the turn's items.
         user_id: The person whose conversation it is; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
         history: The session that holds the history; None for one in this process, with a name of its own.
     """
 
@@ -51,7 +51,7 @@ class KeepworthSession(SessionABC):  # type: ignore[misc, valid-type]
         *,
         user_id: str = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
         history: Any = None,
     ) -> None:
         self.turns = Turns(memory, PACKAGE, reward, user_id=user_id, agent_id=agent_id, top_k=top_k)

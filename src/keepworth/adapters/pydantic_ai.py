@@ -44,7 +44,7 @@ class KeepworthCapability(AbstractCapability):  # type: ignore[misc, valid-type]
         user_id: The person whom the agent serves, or a function from the context of a run to its person, such as
             `lambda context: context.deps.user`; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class KeepworthCapability(AbstractCapability):  # type: ignore[misc, valid-type]
         *,
         user_id: str | Callable[[Any], str] = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
     ) -> None:
         self.turns = Turns(memory, PACKAGE, reward, agent_id=agent_id, top_k=top_k)
         self._user_id = user_id

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from keepworth.adapters.turns import HostTurn, Turns, load_host
 from keepworth.memory.headline import MARK
+from keepworth.memory.search.how_many import WIDEST
 from keepworth.memory.search.search import Hits
 
 PACKAGE, LEAST = "strands-agents", "1.60"
@@ -80,7 +81,7 @@ class KeepworthManager(MemoryManager):  # type: ignore[misc, valid-type]  # the 
         reward: A function from a finished turn to its reward, or to None; `turn.host` is the `AfterInvocationEvent`.
         user_id: The person whom the agents serve; "" for nobody.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
         stores: Other stores, which are searched beside the memory.
         options: What else Strands' own manager takes, such as `add_tool_config=True`.
     """
@@ -92,12 +93,12 @@ class KeepworthManager(MemoryManager):  # type: ignore[misc, valid-type]  # the 
         *,
         user_id: str = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
         stores: Sequence[Any] = (),
         **options: Any,
     ) -> None:
         self.turns = Turns(memory, "strands", reward, user_id=user_id, agent_id=agent_id, top_k=top_k)
-        injection = {"format": _prompt, "max_entries": 2 * top_k}
+        injection = {"format": _prompt, "max_entries": 2 * (WIDEST if isinstance(top_k, str) else top_k)}
         super().__init__([KeepworthStore(self.turns, "keepworth"), *stores], **{"injection": injection, **options})
 
     async def init_agent(self, agent: Any) -> None:

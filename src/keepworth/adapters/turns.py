@@ -93,7 +93,7 @@ class Turns:
         user_id: Whose turns they are, unless a call says so; "" for a handle of one person, and for an agent without persons.
             Where nobody is named, nothing that belongs to a person is shown.
         agent_id: The agent whose memory it is; "" for all.
-        top_k: The most notes that a turn shows.
+        top_k: The most notes that a turn shows; "auto" for those that answer (`Memory.search`).
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Turns:
         *,
         user_id: str = "",
         agent_id: str = "",
-        top_k: int = 5,
+        top_k: int | str = 5,
     ) -> None:
         inner = getattr(memory, "memory", memory)
         if not callable(getattr(inner, "episode", None)):
@@ -187,7 +187,7 @@ class Turns:
         with self._lock:
             return self._newest.get((user_id or self.user_id, conversation))
 
-    def search(self, turn: HostTurn, query: str, *, top_k: int = 0, where: Where = None) -> Hits:
+    def search(self, turn: HostTurn, query: str, *, top_k: int | str = 0, where: Where = None) -> Hits:
         """Search once more in a turn, for instance where the model asks for it.
 
         Args:
@@ -323,7 +323,7 @@ class Turns:
             except UnknownEpisode:  # it was erased meanwhile
                 turn.before = None
 
-    def _search(self, turn: HostTurn, query: str, top_k: int, where: Where) -> Hits:
+    def _search(self, turn: HostTurn, query: str, top_k: int | str, where: Where) -> Hits:
         """Search in the episode of a turn, with the limits of a search that nobody asked for."""
         options: dict[str, Any] = {"floor": floor_of(self.memory)} if isinstance(self.memory, Memory) else {}
         if where is not None:

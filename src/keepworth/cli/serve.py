@@ -28,10 +28,17 @@ if TYPE_CHECKING:
 KEY = "KEEPWORTH_API_KEY"
 UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
-TOKENS, ITEMS = 1500, 8
+TOKENS, ITEMS, MOST_ITEMS = 1500, "8", 100
 """The default limits of what a gateway adds to a prompt."""
 CALL_MB = 50
 """The default size of a call, which is what providers take."""
+
+
+def _items(number: str) -> str:
+    """Return a number of items, or "auto". Raises BadParameter."""
+    if number != "auto" and not (number.isdecimal() and 1 <= int(number) <= MOST_ITEMS):
+        raise typer.BadParameter(f"it is {number!r:.20}: give a number from 1 to {MOST_ITEMS}, or auto")
+    return number
 
 
 def serve(
@@ -57,7 +64,10 @@ def serve(
         int, option("--memory-tokens", "Tokens of memory in one prompt, at most.", min=0)
     ] = TOKENS,
     memory_items: Annotated[
-        int, option("--memory-items", "Items recalled for one turn, at most.", min=1, max=100)
+        str,
+        option(
+            "--memory-items N", "Items recalled for one turn, at most 100; auto for those that answer.", callback=_items
+        ),
     ] = ITEMS,
     threshold: Annotated[
         float | None,
@@ -159,7 +169,13 @@ def serve(
         from keepworth.serving.gateway import GatewaySettings
 
         turn = min(500, memory_tokens)
-        options["gateway"] = GatewaySettings(memory_items, memory_tokens, turn, threshold, not no_prompts)
+        options["gateway"] = GatewaySettings(
+            int(memory_items) if memory_items.isdecimal() else memory_items,
+            memory_tokens,
+            turn,
+            threshold,
+            not no_prompts,
+        )
         options["limits"] = ServerLimits(call=call_mb * 2**20, bodies=max(ServerLimits().bodies, 2 * call_mb * 2**20))
     _serve_memory(memory, host=host, port=port, mcp=mcp, workers=workers, **options)
 

@@ -62,7 +62,13 @@ class LiveEpisode:
         return None if self._memory.learning is None else self._memory.learning.reward_range
 
     def search(
-        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
+        self,
+        /,
+        query: str = "",
+        *,
+        actions: Sequence[str] = (),
+        top_k: int | str = 10,
+        **options: Unpack[ScopedOptions],
     ) -> Hits:
         """Search as `Memory.search` does, in the scope of this episode, and record the search as its next decision.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
 from keepworth.memory import by_name
+from keepworth.memory.automatic import asks
 from keepworth.memory.changing import Changes
 from keepworth.memory.choose.learning import CandidateSources, Learning, SearchAnswer
 from keepworth.memory.choose.review import Review, Settlement, review_items
@@ -61,6 +62,7 @@ from keepworth.memory.outcomes import OutcomeSource, list_sources
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.scopes import Scopes
+from keepworth.memory.search.how_many import SetSize
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     CURRENT,
@@ -351,7 +353,7 @@ class Memory(Changes):
         /,
         query: str,
         *,
-        top_k: int = 10,
+        top_k: int | str = 10,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
@@ -362,7 +364,8 @@ class Memory(Changes):
 
         Args:
             query: What is looked for.
-            top_k: The most items.
+            top_k: A number, or "auto": the memory shows the items that it believes to answer the query, up to five and within
+                `tokens`, and none if it believes that nothing does. `.none` says how probable that is.
             actions: What the agent can do here, if that is known.
             episode, step: The episode that the search is part of, and the number of its step.
             explore: False makes the policy show what rewards say is best, and try nothing else.
@@ -380,13 +383,13 @@ class Memory(Changes):
         ask = self._asked_in(episode, ask) if episode else ask
         return self.answer(ask, episode=episode, top_k=top_k, **options)
 
-    def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
+    def answer(self, ask: Ask, episode: str = "", *, top_k: int | str = 10, **options: Unpack[ScopedOptions]) -> Hits:
         """Carry out a search: check its options, find hits, let the policy choose among them, log the choice and return it.
 
         Args:
             ask: What is asked: the task, the query and the actions.
             episode: The id of the episode that the search is part of.
-            top_k: The most items.
+            top_k: The most items, or "auto".
             **options: Those of `search`.
         """
         warn_in_event_loop()
@@ -398,6 +401,8 @@ class Memory(Changes):
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
+        if request.auto:
+            request = replace(request, idle=not asks(ask.text))
         if self._stages:
             request = replace(request, stages=self._stages)
         if self.store.scan is not None:  # the log of queries holds no secrets either
@@ -410,11 +415,14 @@ class Memory(Changes):
         core = () if request.as_of else self._core_in(seen, request)
         if learning is not None:
             always = frozenset((*present, *(item.id for item in core)))
-            chosen = learning.choose(ask, top_k, self._sources(learning, ask, seen, request, mode, always), scope.user)
+            sources = self._sources(learning, ask, seen, request, mode, always)
+            chosen = learning.choose(ask, request.k, sources, scope.user)
         else:
-            hits, *_ = self._find(ask, seen, request)
+            hits, _, _, size = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)
-            chosen = Chosen(Hits(hits[:top_k], policy=f"static:{request.mode}"), listed, partial(asked, ask, top_k))
+            shown = Hits(hits if request.auto else hits[: request.k], policy=f"static:{request.mode}")
+            shown.none = None if size is None else size.none
+            chosen = Chosen(shown, listed, partial(asked, ask, top_k))
         shown = chosen.hits
         shown.query, shown.tokens = ask.text, request.tokens
         shown.core = core
@@ -452,7 +460,7 @@ class Memory(Changes):
 
     def _find(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None, proven: Proven | None = None
-    ) -> tuple[list[Hit], Vectors | None, int]:
+    ) -> tuple[list[Hit], Vectors | None, int, SetSize | None]:
         """Search as `_find_once` does. A damaged full-text index is made anew."""
         try:
             return self._find_once(ask, seen, request, candidates, proven)
@@ -462,12 +470,13 @@ class Memory(Changes):
 
     def _find_once(
         self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None, proven: Proven | None
-    ) -> tuple[list[Hit], Vectors | None, int]:
+    ) -> tuple[list[Hit], Vectors | None, int, SetSize | None]:
         """Search this memory, or, where a policy has retrieved `candidates`, only apply the request's later stages to them.
         `proven` names the items that rewards speak for at a question, which are found in any case.
 
         Returns:
-            The hits, best first; the vector of the query, if one was needed; and the journal entry up to which was searched.
+            The hits, best first; the vector of the query, if one was needed; the journal entry up to which was searched; and
+            how many of the hits are worth showing, if the memory was asked to decide that.
         """
         embedder, searched = self.store.embedder, None
         with self.store.database.reading() as connection:
@@ -477,9 +486,10 @@ class Memory(Changes):
             view = ScopeView(self.store, seen, request.nobody)
             search = Search(view, embedder, request, time, searched, proven)
             if candidates is not None:
-                return search.staged(ask.text, candidates), None, 0
+                return search.staged(ask.text, candidates), None, 0, None
             hits = search.hits([ask.text])[0]
-            return hits, search.vectors[0], self.store.derived.corpus(connection).seq
+            size = search.sizes[0] if request.auto else None
+            return hits, search.vectors[0], self.store.derived.corpus(connection).seq, size
 
     def _sources(
         self,
@@ -490,14 +500,15 @@ class Memory(Changes):
         mode: str | None,
         always: frozenset[str],
     ) -> CandidateSources:
-        """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for."""
-        searched = mode is not None or request.statuses != CURRENT
+        """Return where the policy gets candidates from: a search, or its retriever, unless a way of searching is asked for, or
+        how many hits there are is decided by what a search says."""
+        searched = mode is not None or request.statuses != CURRENT or request.auto
         deeper, time = replace(request, beyond=2 * request.k) if learning.retrieves else request, self._present()
 
         def search() -> SearchAnswer:
             with learning.before_reading():
                 return SearchAnswer(
-                    *self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), mode == "lexical"
+                    *self._find(ask, seen, deeper, proven=partial(learning.proven, ask)), by_words=mode == "lexical"
                 )
 
         return CandidateSources(

@@ -418,7 +418,7 @@ class Bank:
         """
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
 
-    def search(self, query: str, top_k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
+    def search(self, query: str, top_k: int | str = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """Return the best items for a query, best first.
 
         Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.

@@ -119,7 +119,7 @@ class GatewaySettings:
     """How a gateway uses memory.
 
     Args:
-        top_k: The most items that are recalled for a turn.
+        top_k: The most items that are recalled for a turn; "auto" for those that answer (`Memory.search`).
         tokens: The most tokens of all blocks in one prompt.
         turn_tokens: The most tokens of one block (see `tokens_of`).
         threshold: The least score of an item that is recalled; None for what fits the encoder (`memory.automatic`).
@@ -127,7 +127,7 @@ class GatewaySettings:
         words: When what the user says in a turn is stored: "at once", or "later", by `Gateway.resume`.
     """
 
-    top_k: int = 8
+    top_k: int | str = 8
     tokens: int = 1500
     turn_tokens: int = 500
     threshold: float | None = None
@@ -420,7 +420,9 @@ class Gateway:
             if there.get(at) == block.text and (rendered is None or block.text in rendered)
             for id in block.lines
         }
-        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.item.id for hit in recalled)]))
+        most = self.settings.top_k
+        first = room.recalled[:most] if isinstance(most, int) else ()
+        ids = list(dict.fromkeys([*first, *(hit.item.id for hit in recalled)]))
         no_room = [id for id in ids if id in room.missing and id not in injected]
         return {
             "episode": new.episode,

@@ -232,7 +232,7 @@ class HookWork:
     event: HookEvent
     session: HookSession
     memory: ServedMemory
-    most: int = 5
+    most: int | str = 5
     tokens: int | None = None
     signals: bool = True
 
@@ -683,6 +683,10 @@ def _is_ours(hook: Any) -> bool:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+def _how_many(typed: str) -> int | str:
+    return typed if typed == "auto" else int(typed)
+
+
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command's options."""
     made = argparse.ArgumentParser(
@@ -697,7 +701,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--url", default="", help=f"The server's URL; {URL}, or {LOCAL}, if not given.")
     made.add_argument("--user", type=_name, default=None, help=f"Whose memory; that of {USER} if not given.")
     made.add_argument("--agent", type=_name, default=None, help="Which agent's memory.")
-    made.add_argument("--top-k", type=int, default=5, help="Items recalled at most.")
+    made.add_argument(
+        "--top-k",
+        type=_how_many,
+        default=5,
+        help="Items recalled at most; auto for those that answer, and none where none does.",
+    )
     made.add_argument(
         "--tokens",
         type=int,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from keepworth.base.needs import needs_serve
 
@@ -67,11 +67,12 @@ class NotePart(MemoryNote):
 
 class FoundNotes(BaseModel):
     """Notes that fit a query, best first, within a budget. `decision` is what `report_outcome` takes; `missing` are the ids of
-    notes that fit too, and had no room."""
+    notes that fit too, and had no room; `none` is the probability that no note answers, if `top_k` was "auto"."""
 
     notes: list[MemoryNote]
     decision: str
     missing: list[str] = []
+    none: float | None = None
 
 
 class NotePage(BaseModel):
@@ -98,7 +99,7 @@ class Done(BaseModel):
     changed: int
 
 
-Hits = Annotated[int, Field(ge=1, le=100)]
+Hits = Annotated[int, Field(ge=1, le=100)] | Literal["auto"]
 Page = Annotated[int, Field(ge=1, le=1000)]
 Place = Annotated[int, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=1, le=verbs.MOST_TOKENS)]
@@ -164,8 +165,9 @@ def add_tool(of: Verb, tool: VerbTool) -> None:
 def search_memories(
     host: ToolHost, query: str, top_k: Hits = 5, episode: str = "", tokens: Tokens = TOKENS
 ) -> FoundNotes:
-    """Find memories that fit a question or a task. episode: the id from `start_episode`, if the search is part of one. tokens:
-    how much text to return at most; of long memories it has the passages that fit."""
+    """Find memories that fit a question or a task. top_k: how many, or "auto" for those that answer, and none where none does.
+    episode: the id from `start_episode`, if the search is part of one. tokens: how much text to return at most; of long memories
+    it has the passages that fit."""
     person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
     bounds = {"user_id": person} if person else {}
     hits = verbs.search.function(host, query, top_k=top_k, episode=episode, **bounds)
@@ -178,7 +180,7 @@ def search_memories(
             # As it stands, with its line breaks, unless most of it is white space.
             text = item.text if whole and len(item.text) <= 2 * len(line) else line
             notes.append(_make_note(MemoryNote, item, text, whole))
-    return FoundNotes(notes=notes, decision=hits.decision, missing=list(shown.missing))
+    return FoundNotes(notes=notes, decision=hits.decision, missing=list(shown.missing), none=hits.none)
 
 
 @tool(verbs.add_items)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.config import JsonDict
@@ -96,6 +96,11 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _read_number(typed: str) -> int | str:
+    """Convert digits to a number; leave other words as they are."""
+    return int(typed) if typed.isdecimal() else typed
+
+
 _KINDS: list[Any] = [kind.value for kind in ItemKind]
 _STATUSES: list[Any] = [status.value for status in Status]
 # Where `Memory` checks a value itself, with a better message, the limit stands only in the description.
@@ -111,6 +116,7 @@ Name = Annotated[
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
 Whole = Annotated[int, BeforeValidator(_whole)]
+HowMany = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST)]
 ItemId = Annotated[str, Help("An item's id, such as m17.", "ID")]
 EpisodeId = Annotated[str, Help("Its id, as `begin` printed it.", "EPISODE")]
 Source = Annotated[str, Help("Where it came from; one can roll back by it.", default="command line")]
@@ -183,7 +189,10 @@ class Writing(Bounds):
 
 
 class Searching(Bounds):
-    top_k: Annotated[Whole, Help("How many.", "-k N")] = Field(10, ge=1, le=MOST)
+    top_k: Annotated[
+        HowMany | Literal["auto"],
+        Help('How many, or "auto": those that answer, and none where none does.', "-k N", "10", str, _read_number),
+    ] = 10
     mode: Annotated[
         Annotated[str, Field(json_schema_extra={"enum": list(MODES)})] | None,
         Help("hybrid, lexical or dense; by default hybrid where there is an encoder."),

@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
 
 MOMENTS = ("at", "began", "ended", "last")
 """Fields of other results that hold times."""
-_OF_HITS = ("propensity", "policy", "query", "tokens", "wording", "last")
+_OF_HITS = ("propensity", "policy", "query", "tokens", "wording", "last", "none")
 
 
 def read(kind: Any, value: Any) -> Any:

@@ -42,6 +42,7 @@ from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, 
 from keepworth.memory.item import Item, Reach, Scope, reward_source
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
+from keepworth.memory.search.how_many import AUTO, WIDEST, SetSize
 from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
@@ -63,6 +64,14 @@ SAVED_EVERY = 256
 them."""
 HANDLES = 256
 """Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
+TIMES, SUFFICES = 2.0, 0.8
+"""A note that stood first at a question so many times, and earned so much of the highest reward each time, where others earned
+clearly less, is shown alone."""
+FIRM, FAILS = 0.5, 0.7
+"""Where all notes that stood first so many times at a question earned less than such a share of the highest reward, more notes
+are shown: as many as `search.how_many.WIDEST`."""
+EARNED = 0.5
+"""A note that earned so much of the highest reward where this is asked is shown, whatever its words say."""
 ENCODED = 2_000
 """Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
 
@@ -70,11 +79,13 @@ ENCODED = 2_000
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
     """What a search found: hits, best first; the vector of the query, if one was needed; the entry of the journal up to which it
-    looked; and whether it was asked to go by words alone."""
+    looked; how many of the hits are worth showing, if it was asked to decide that; and whether it was asked to go by words
+    alone."""
 
     hits: list[Hit]
     vector: Vectors | None
     head: int
+    size: SetSize | None
     by_words: bool
 
 
@@ -202,18 +213,21 @@ class Learning:
         """
         # A search comes before what is learned is brought up to date, which then knows all that it found.
         answer = sources.search() if sources.searched or not self.retrieves else None
+        size = None if answer is None else answer.size
         with self._lock:
             experience = self._at(answer)
             experience.generator = self._generator_of(ask)
             policy, record = experience.policy, experience.policy.record or NO_RECORD
             query = self._query(experience, ask, top_k, answer)
             hits, candidates = self._candidates(experience, query, answer, sources)
+            if size is not None:
+                query = replace(query, most=self._count(experience, query, hits, size))
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
             again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
             if sources.always:
                 again |= {place: (1.0, True) for place, hit in enumerate(hits) if hit.id in sources.always}
-            # No rewards yet: the order of the search is shown.
-            empty = policy.record is not None and not len(record)
+            # No rewards yet, or nothing to choose: the order of the search is shown.
+            empty = (policy.record is not None and not len(record)) or not query.most
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
             ids = [hits[index].id for index in use.slate]
             best = experience.ask(lambda record: record.explain(hits, use), lambda best: explained_problem(best, ids))
@@ -241,12 +255,28 @@ class Learning:
                 advised_problem,
             )
             shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
+            shown.none = None if size is None else size.none
             # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.
             shown.wording = None if policy.presenter is lines else presented.text
             near = candidates.similarities.tolist() if policy.record is None else [hit.score for hit in hits]
             listed = tuple((hit.id, score) for hit, score in zip(hits, near, strict=True))
             packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
-            return Chosen(shown, listed, partial(asked, ask, top_k, details), packed)
+            return Chosen(shown, listed, partial(asked, ask, top_k if size is None else AUTO, details), packed)
+
+    def _count(self, experience: Experience, query: Query, hits: Sequence[Hit], size: SetSize) -> int:
+        """Return how many of the hits are shown at a question: what their words say, until rewards say more. A note that mostly
+        was right, first where this is asked, and clearly better than others there, is enough alone. Where what was shown often
+        failed, more is shown."""
+        record = experience.policy.record
+        if record is None or not len(record) or not record.keeps_accounts or not len(query.vector):
+            return size.number
+        worths = [record.worth(query, as_pooled(hit.item)) for hit in hits]
+        if any(worth.clear and worth.times >= TIMES and worth.earned >= SUFFICES * worth.times for worth in worths):
+            return 1
+        tried = [worth for worth in worths if worth.times >= FIRM]
+        if size.number and tried and not any(worth.earned >= FAILS * worth.times for worth in tried):
+            return min(WIDEST, len(hits))
+        return size.number + sum(worth.earned >= EARNED for worth in worths[size.number :])
 
     def _generator_of(self, ask: Ask) -> np.random.Generator:
         """Return what the policy draws from: that of the memory, or one of the search's own seed and step."""

@@ -26,6 +26,8 @@ LEAST = 360
 """The bytes that each long note gets, best first, before what is left is shared out: some two or three sentences."""
 FEWEST = 120
 """The fewest bytes for which a note is begun where less than `LEAST` is left."""
+SHORTEST = 60
+"""The fewest bytes of the only note that there is room for: fewer say next to nothing."""
 GAP = "..."
 """Stands in a line where words of the note are left out."""
 LETTERS = 6
@@ -95,8 +97,9 @@ def block(
     the lines is never more.
 
     Short notes stay whole; the long ones share what is left, each with the passage that fits the question. If there is not even
-    room for a short passage of each, the best have it. What fits stays so: any of the hits that are shown fit together again, so
-    a filter of a search (`fits=`) may let those through, and the block is made of the ones that are chosen:
+    room for a short passage of each, the best have it; the very first gets what room there is. What fits stays so: any of the
+    hits that are shown fit together again, so a filter of a search (`fits=`) may let those through, and the block is made of the
+    ones that are chosen:
 
         fits = lambda hits: [hit for hit in hits if hit.item.id not in block(hits, query, tokens).missing]
         shown = block(memory.search(query, fits=fits), query, tokens)
@@ -132,7 +135,7 @@ def block(
             whole.add(id)
         elif line in twins:
             continue  # shown by the same line
-        elif room >= min(size, FEWEST):
+        elif room >= min(size, FEWEST if shares else SHORTEST + 1):
             shares[id] = min(most[id], LEAST, room)
             room -= shares[id]
             twins |= {line: id} if line else {}
@@ -332,7 +335,7 @@ def _line(text: str, listed: Sequence[tuple[int, int]], chosen: Sequence[int]) -
 
 def _shorten(line: str, most: int) -> str:
     """Return the beginning of a line, at most `most` bytes with a mark at its end; "" if that is next to nothing."""
-    if most < FEWEST // 2:
+    if most < SHORTEST:
         return ""
     begins = line.encode()[: most - len(GAP) - 1].decode(errors="ignore")
     return f"{begins.rsplit(' ', 1)[0] if ' ' in begins[len(begins) // 2 :] else begins} {GAP}"

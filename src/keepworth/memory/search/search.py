@@ -20,8 +20,9 @@ from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_lab
 from keepworth.memory.search import MODES
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
+from keepworth.memory.search.how_many import AUTO, WIDEST, AnswerEvidence, SetSize, decide, weigh
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_scores
-from keepworth.memory.search.newer import newer_first
+from keepworth.memory.search.newer import about_the_past, newer_first
 from keepworth.memory.search.passages import PromptBlock, block, block_of_lines, nearest_piece
 from keepworth.memory.search.question import ReadQuestion, read
 from keepworth.memory.search.stages import NamedStage, StageRequest
@@ -160,7 +161,8 @@ class Hit:
     that say something else about the same thing (see `keepworth.memory.search.newer`). instead_of: the one of them whose place
     and score it took because it is newer. span: start and end of the part of a long text that is nearest in meaning, or, where
     its parts have no vectors, has most of the query's words; None if the text is short, or as near as a whole. share: the most of
-    the budget of a prompt that it gets if it is long; less than all only in automatic recall."""
+    the budget of a prompt that it gets if it is long; less than all only in automatic recall. answers: the probability that it
+    answers the question, as judged before any reward; None if the number of hits was asked for."""
 
     item: Item
     score: float
@@ -171,6 +173,7 @@ class Hit:
     instead_of: str = field(default="", compare=False)
     span: tuple[int, int] | None = field(default=None, compare=False)
     share: float = field(default=1.0, compare=False)
+    answers: float | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Return a short form, because lists of hits are printed."""
@@ -205,9 +208,10 @@ class Hits(list[Hit]):
     text: all of them as lines for a prompt, within `tokens`: short notes whole, of long ones the passage that fits the query;
     block: the same, with the ids of what is cut and of what had no room. wording: the text that a policy made in place of the
     lines, or None; last: a line that it adds. core: the items that are always shown, whether they fit the query or not:
-    they come first in the text."""
+    they come first in the text. none: with `top_k="auto"`, the probability that nothing in the memory answers the query; None
+    if the number of hits was asked for."""
 
-    __slots__ = ("advice", "core", "decision", "last", "policy", "propensity", "query", "tokens", "wording")
+    __slots__ = ("advice", "core", "decision", "last", "none", "policy", "propensity", "query", "tokens", "wording")
 
     def __init__(
         self,
@@ -222,9 +226,10 @@ class Hits(list[Hit]):
         wording: str | None = None,
         last: str = "",
         core: tuple[Item, ...] = (),
+        none: float | None = None,
     ) -> None:
         super().__init__(hits)
-        self.decision = decision
+        self.decision, self.none = decision, none
         self.advice, self.propensity, self.policy = advice, propensity, policy
         self.query, self.tokens, self.wording, self.last, self.core = query, tokens, wording, last, core
 
@@ -286,7 +291,7 @@ class Ask:
         return replace(self, goal=goal, observation=observation, actions=tuple(actions))
 
 
-def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
+def asked(ask: Ask, top_k: int | str, more: Mapping[str, Any] | None = None) -> str:
     """Return the details to log of a choice among the hits of a search.
 
     Args:
@@ -494,6 +499,8 @@ class Request:
     fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
     stages: those of the memory, which change the hits in turn.
+    auto: whether the memory decides how many hits are shown, at most k (see `search.how_many`).
+    idle: whether the words ask for nothing, so that it shows none.
     unordered: only which hits there are counts, and not their order: for those who compare notes themselves.
     """
 
@@ -515,6 +522,8 @@ class Request:
     fits: HitFilter | None = None
     tokens: int = TOKENS
     stages: tuple[NamedStage, ...] = ()
+    auto: bool = False
+    idle: bool = False
     unordered: bool = False
 
     @property
@@ -571,7 +580,11 @@ class Request:
         return self.where is None or self.where(item)
 
 
-OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "stages", "unordered"))
+OPTIONS = tuple(
+    one.name
+    for one in fields(Request)
+    if one.name not in ("k", "mode", "beyond", "stages", "auto", "idle", "unordered")
+)
 """Names of what a search can be told."""
 
 
@@ -584,8 +597,9 @@ def checked_number(number: object, name: str, least: int) -> int:
         least: 1 for a number of hits, 0 for a step.
     """
     if not isinstance(number, Integral) or isinstance(number, bool) or not least <= int(number) <= MOST:
+        words = f', or "{AUTO}"' if name == "top_k" else ""
         raise InvalidFilter(
-            f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}: give such a number"
+            f"{name} must be a whole number from {least} to {MOST:,}{words}, got {number!r:.40}: give such a number"
         )
     return int(number)
 
@@ -597,19 +611,20 @@ def checked_switch(value: object, name: str) -> bool:
     return bool(value)
 
 
-def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
+def requested(k: int | str, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
     """Check what a caller gave, and return it as a request. Raises InvalidFilter for a value that cannot be used or has
     no effect beside another, UnknownOption, InvalidTime.
 
     Args:
-        k: The most items.
+        k: The most items, or "auto".
         mode: That of the search, if the options have none.
         options: What the caller gave, by name as in `ScopedOptions`.
         beyond: How many more candidates are ranked than are returned.
     """
-    checked_number(k, "top_k", 1)
+    auto = isinstance(k, str) and k == AUTO
+    k = WIDEST if auto else checked_number(k, "top_k", 1)
     if not options:
-        return Request(k, mode, beyond)
+        return Request(k, mode, beyond, auto=auto)
     given = dict(options)
     mode = given.pop("mode", None) or mode
     if mode not in MODES:
@@ -629,7 +644,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
     if "where" in given:
         given["where"] = parsed(given["where"])
     _check_combination(mode, given)
-    return Request(k, mode, beyond, **given)
+    return Request(k, mode, beyond, auto=auto, **given)
 
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
@@ -765,6 +780,8 @@ class Search:
         self.request, self.time, self.proven = request, time, proven
         self._verdicts: dict[str, bool] = {}
         self.vectors: list[Vectors | None] = []
+        self.evidence: list[AnswerEvidence] = []
+        self.sizes: list[SetSize] = []
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
         """Return the hits of each query, best first. Afterwards `vectors` holds the vector of each query, or None if none was
@@ -800,8 +817,29 @@ class Search:
             missing = set(proven).difference(hit.id for hit in hits)
             hits += self._as_hits(asked, [pair for pair in ranked if pair[0] in missing]) if missing else []
             hits = self._find_passages(asked, hits)
-            out.append(self._finished(asked, hits, frozenset(proven)))
+            hits = self._finished(asked, hits, frozenset(proven))
+            out.append(self._judge(asked, hits, frozenset(proven)) if request.auto else hits)
         return out
+
+    def _judge(self, asked: Asked, hits: list[Hit], proven: Collection[str]) -> list[Hit]:
+        """Decide how many of the hits are worth showing, if there is room for them: not what a newer one contradicts, unless the
+        question is about the past. What follows the last of them is left out where no policy chooses."""
+        evidence = weigh(asked, () if self.request.idle else hits, self.embedder)
+        size = decide(evidence)
+        judged = zip(hits, size.answers, strict=False)
+        hits = [*(replace(hit, answers=answers) for hit, answers in judged), *hits[len(size.answers) :]]
+        first, before = list[Hit](), set[str]()
+        for hit in hits[: size.number]:
+            if before.isdisjoint(hit.conflicts) or about_the_past(asked.question.asks):
+                first.append(hit)
+            before.add(hit.id)
+        first = first[: max(1, len(first) - len(block(first, asked.question.text, self.request.tokens).missing))]
+        self.evidence.append(evidence)
+        self.sizes.append(replace(size, number=len(first)))
+        last = self.request.k + self.request.beyond if self.request.beyond else len(first)
+        shown = {hit.id for hit in first}
+        hits = [*first, *(hit for hit in hits if hit.id not in shown)]
+        return [hit for place, hit in enumerate(hits) if place < last or hit.id in proven]
 
     def staged(self, query: str, candidates: Ranked) -> list[Hit]:
         """Pass candidates that something else retrieved for a query through the stages that the request asks for."""
@@ -906,6 +944,9 @@ class Search:
                 if asked.terms:
                     rank = partial(ranked.by_words, asked.terms, statistics=asked.statistics, where=where)
                     asked.lexical = self._admit(rank, request.pool)
+        elif request.auto:  # which words the notes share with the question says how many of them to show
+            for asked in listed:
+                asked.statistics = ranked.statistics(asked.terms)
         if embedder is not None and dense:
             encoded = vectors() if vectors is not None else embedder(texts)
             # All queries in one product; one that filters thin out looks deeper by itself.

@@ -590,3 +590,26 @@ def test_policy_learns_actions_per_person(tmp_path: Path) -> None:
     assert "- tea: right" in text
     with Memory(tmp_path / "m.mem", encoder="hashing") as again:
         assert again.search("what would you like to drink", actions=offered, user_id="tea").text == text
+
+
+def test_a_note_that_earned_elsewhere_does_not_take_second_place() -> None:
+    """Each question has a right note and one that repeats its words."""
+    facts = {
+        "who signs my expenses": "Henrik's signature is on expenses above 200 euros",
+        "how do I clean the coffee machine": "descale the coffee machine with citric acid",
+        "where do I pick up a parcel": "a parcel lies at gate C until four",
+        "how often are backups made": "backups go to Frankfurt every six hours",
+        "where can I leave my bike": "the bike cellar is opened by Olga",
+        "when is lunch free": "lunch on Thursdays is paid by the house",
+    }
+    for seed in (1, 3):
+        memory, draw = Memory(encoder="hashing", seed=seed), random.Random(seed)
+        right = {question: memory.add(fact).id for question, fact in facts.items()}
+        wrong = {question: memory.add(f"somebody asked: {question}?").id for question in facts}
+        for _ in range(150):
+            question = draw.choice(list(facts))
+            hits = memory.search(question, top_k=1)
+            memory.reward(hits.decision, float(hits[0].id == right[question]))
+        for question in facts:
+            hits = memory.search(question, top_k=2, explore=False)
+            assert [hit.id for hit in hits] == [right[question], wrong[question]]

@@ -23,7 +23,8 @@ How it works, in the order of the data.
        u(item) = relative score of the search + sum over estimates of weight * (reward expected with the item - without it)
 
    The relative score is 0 for the best candidate of the search and negative for others. It shrinks with the item's rewards near
-   the question, and with the failures of the search's first candidate there (`FADE`). The item with the largest u comes first.
+   the question, and with the failures of the search's first candidate there (`FADE`). What an item earned at other questions
+   counts for it only if the search finds it nearly as near (`FOREIGN`). The item with the largest u comes first.
 
 4. **The trial** (`trials`). If the question came before (`RETURNS`), another item takes the first place with about the
    probability that it is better (Thompson sampling with computed probabilities: `EXPLORE` is the width of its doubt,

@@ -40,6 +40,9 @@ DISCOUNT = 0.995
 # The order, and what is tried by chance.
 FADE = 2.0
 """Number of rewards near the question after which half of the relative score is gone, if rewards depend on items."""
+FOREIGN = 0.3
+"""An item that is this far behind the search's first candidate, as a share of its score, and has no reward near the question is
+not put forward for what it earned at other questions."""
 EXPLORE = 0.5
 """Width of the doubt that explores, in standard deviations of the estimates; it grows to 1 where the first candidate fails."""
 FAILING = (0.4, 0.7)

@@ -15,7 +15,16 @@ from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
-from keepworth.methods.policies.default.constants import BUDGET, CLEAR, FADE, LASTING, LEAST, NEGLIGIBLE, WITHHOLD
+from keepworth.methods.policies.default.constants import (
+    BUDGET,
+    CLEAR,
+    FADE,
+    FOREIGN,
+    LASTING,
+    LEAST,
+    NEGLIGIBLE,
+    WITHHOLD,
+)
 from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, OWN, SHOWN, WAYS
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
@@ -104,6 +113,8 @@ class CandidateJudge(TrialChances):
             # What is expected without depends on these alone.
             by_way = model.reshape(len(judged.base), -1, WAYS).sum(axis=1)
             without += by_way.ravel() @ judged.base.reshape(-1, n)
+        # What an item earned elsewhere does not make it an answer to something else.
+        means[(times < 0.5) & (searched < -FOREIGN) & (means > 0.0)] = 0.0
         learned, accounts = means.copy(), self.ledger.accounts(ids, self.span)
         for index, measured in accounts.items():
             if measured.clear and not _is_clear(learned[index], times[index]):

@@ -18,7 +18,8 @@ LISTS = json.loads(Path(__file__).with_name("changes.json").read_text("utf-8"))
 somebody who did not know the rules; and such that were written beside the rules ("siblings", "other_near_misses")."""
 PAIRS = json.loads(Path(__file__).with_name("change_pairs.json").read_text("utf-8"))
 """Pairs of an older and a newer statement. The weights are fitted to "fit" (`benchmarks/memory/change_weights.py`). "test" is by
-others who did not know the signs, and hard to tell; "plain_test" is told more plainly."""
+others who did not know the signs, and hard to tell; "plain_test" is told more plainly. "development" is told plainly, too, by
+somebody who knew the signs, and is there to find what kinds of changes are not seen."""
 CHANGES = {"changes": 0.85, "siblings": 0.9, "held_changes": 0.45}
 """With the share that has to be seen. Neither rules nor weights were ever tuned on what is held out."""
 NEAR_MISSES = ("near_misses", "other_near_misses", "held_near_misses")
@@ -58,7 +59,8 @@ def test_lookalike_of_a_change_does_not_replace(notes: Memory, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("half", "seen", "mistaken"), [("fit", 0.3, 0.025), ("test", 0.19, 0.05), ("plain_test", 0.5, 0.02)]
+    ("half", "seen", "mistaken"),
+    [("fit", 0.3, 0.025), ("test", 0.19, 0.05), ("plain_test", 0.5, 0.02), ("development", 0.5, 0.02)],
 )
 def test_held_out_pairs_are_decided_nearly_as_well(half: str, seen: float, mistaken: float) -> None:
     changed, near = ([replaces(old, new) for old, new in PAIRS[half][name]] for name in ("changes", "near_misses"))
@@ -106,6 +108,8 @@ def test_earlier_statement_written_later_is_closed_by_the_change(notes: Memory) 
     ("Gate 4 is 9.", "Gate 9 is 12.", False),
     ("My locker number 1 is 7.", "My locker number 7 is 49.", False),
     ("Line 1 is 7.", "Line 1 is 9.", True),
+    ("I volunteer at the food bank.", "I no longer volunteer at the food bank.", True),
+    ("The feature flag is off in production.", "We turned the feature flag on in staging.", False),
     ("My locker number is 7.", "My locker number is 49.", True),
     ("I drive a Fiat.", "She said: \"I sold my Fiat.\"", False),
 ])  # fmt: skip

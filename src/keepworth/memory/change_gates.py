@@ -22,6 +22,7 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _directions_differ(old.wording, new.wording)
         or _is_of_the_new_one(old.wording, new.wording)
         or _are_two_events(old, new)
+        or _settings_differ(old.wording, new.wording)
     )
 
 
@@ -99,6 +100,12 @@ def _is_of_the_new_one(old: Wording, new: Wording) -> bool:
     before, after = set(old.tokens[: old.verb]), set(new.tokens[: new.verb])
     was, becomes = word_list("old ones"), word_list("new ones")
     return bool(before & was and after & becomes) or bool(before & becomes and after & was)
+
+
+def _settings_differ(old: Wording, new: Wording) -> bool:
+    """Return whether they are about where different software runs: "off in production", "on in staging"."""
+    theirs, ours = (word_list("settings") & {*wording.tokens} for wording in (old, new))
+    return bool(theirs and ours) and theirs.isdisjoint(ours)
 
 
 def _are_two_events(old: ReadStatement, new: ReadStatement) -> bool:

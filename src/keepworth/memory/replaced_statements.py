@@ -19,7 +19,7 @@ from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
 from keepworth.memory.patterns import read_file
 from keepworth.memory.switches import switch
-from keepworth.memory.wording import read
+from keepworth.memory.wording import cue, read
 
 LONGEST = 400
 """The most characters of a statement that is compared: a longer text says more than one thing."""
@@ -104,14 +104,13 @@ def _comparable(old: str, new: str) -> bool:
         and not any(map(after.has, ("ended", "mended", "denied")))
     ):
         return False  # both say the same
-    if len(before.weighed - theirs) > 2 * MOST_BESIDE or before.asks or after.asks or after.unsure:
+    if len(before.weighed - theirs) > 2 * MOST_BESIDE or before.asks or after.asks:
         return False
-    if after.has("refused"):
+    if after.has("refused") or (after.unsure and cue("no longer").search(after.wording.plain) is None):
         return False
-    if before.wording.content == after.wording.content and {"no", "without"} & {
-        *before.wording.tokens,
-        *after.wording.tokens,
-    }:
+    if before.wording.content == after.wording.content and any(
+        cue("lacking").search(one.wording.plain) for one in (before, after)
+    ):
         return False  # "Users with a licence can export", "users with no licence can export"
     pronouns = [{"his", "her"}.intersection(one.wording.tokens) for one in (before, after)]
     if all(pronouns) and pronouns[0] != pronouns[1]:

@@ -69,3 +69,39 @@ def test_an_unusable_taskset_is_refused_with_its_reason(tmp_path: Path, taskset:
         train(taskset, reward="exact_match", model="none", runs=tmp_path)
     with pytest.raises(KeepworthError, match=r"cannot be loaded: .*colour"):
         train(f"{taskset},colour=red", model="none", runs=tmp_path)
+
+
+def test_our_questions_are_loaded_and_judged_by_verifiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+
+    (tmp_path / "questions.jsonl").write_text(
+        "".join(f'{{"prompt": "What is {n} + 4?", "answer": "{n + 4}"}}\n' for n in range(9))
+    )
+    (tmp_path / "our_questions.py").write_text(
+        "from keepworth.training.offered_tasksets import taskset_of\n"
+        f"Ours = taskset_of({str(tmp_path / 'questions.jsonl')!r}, verifier='exact_match')\n__all__ = ['Ours']\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runtime = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
+    environment = load_environment(resolve_env_config({"taskset": {"id": "our_questions"}, "agent": runtime}))
+    tasks = list(environment.taskset)
+    assert sorted(task.data.prompt for task in tasks) == [f"What is {n} + 4?" for n in range(9)]
+    # What we export comes in again as a taskset, and is judged there.
+    how: dict[str, Any] = {
+        "max_tokens": 5,
+        "steps": 1,
+        "tasks_per_step": 2,
+        "group_size": 2,
+        "questions": 2,
+        "patience": 0,
+    }
+    how |= {"precision": "fp32", "threads": 1, "agent_seconds": 120}
+    run = train(
+        "verifiers:our_questions", model=str(write_chat_model(tmp_path / "model")), runs=tmp_path / "runs", **how
+    )
+    stored = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    for episode in stored:
+        number = int(episode.question.split()[2])
+        words = episode.segments[0].text.removesuffix("<|end|>").strip()
+        assert episode.reward == float(words == str(number + 4))
+    assert len(stored) == 4

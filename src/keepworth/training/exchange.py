@@ -26,7 +26,7 @@ def write_episodes(run: RunFolder, folder: Path, format: str) -> list[Path]:
     """Writes the episodes that a run was trained on into a folder, which must be empty or new. Returns the files.
 
     Args:
-        run: The run.
+        run: The run, whose episodes of training are written.
         folder: Where the files are written.
         format: "atif" or "trl".
 
@@ -60,8 +60,8 @@ def trajectory_of(episode: Episode, session: str, model: str) -> dict[str, Any]:
     """Returns an episode as a trajectory of ATIF.
 
     Args:
-        episode: The episode.
-        session: The name of its run.
+        episode: The episode, with the ids of its calls.
+        session: The name of its run, which its other episodes share.
         model: The name of the model that played it.
     """
     steps: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": episode.question}]

@@ -54,7 +54,7 @@ def test_a_question_gets_the_note_that_answers_it_and_few_others(memory: Memory)
         assert hits.propensity == 1.0
 
 
-def test_words_that_no_note_answers_get_nothing(memory: Memory) -> None:
+def test_words_without_an_answering_note_get_no_hits(memory: Memory) -> None:
     for words in NOTHING:
         hits = memory.search(words, top_k="auto")
         assert (list(hits), hits.text) == ([], "")
@@ -63,14 +63,14 @@ def test_words_that_no_note_answers_get_nothing(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("encoder", [None, "default"])
-def test_a_question_about_something_else_gets_nothing(encoder: str | None) -> None:
+def test_unrelated_question_gets_no_hits(encoder: str | None) -> None:
     with Memory(encoder=encoder, policy=None, writer=None) as memory:
         memory.add_many(NOTES)
         for question in ("Who wrote the Odyssey?", "What is 2 + 2?"):
             assert list(memory.search(question, top_k="auto")) == []
 
 
-def test_a_number_is_what_it_was(memory: Memory) -> None:
+def test_fixed_top_k_is_unchanged(memory: Memory) -> None:
     hits = memory.search("What is Ana allergic to?", top_k=3)
     assert hits.none is None
     assert [hit.answers for hit in hits] == [None] * len(hits)
@@ -78,7 +78,7 @@ def test_a_number_is_what_it_was(memory: Memory) -> None:
         memory.search("Ana", top_k="all")
 
 
-def test_an_empty_memory_answers_nothing() -> None:
+def test_empty_memory_gives_no_hits() -> None:
     with Memory(encoder=None) as memory:
         hits = memory.search("What is Ana allergic to?", top_k="auto")
     assert (list(hits), hits.none) == ([], 1.0)
@@ -97,7 +97,7 @@ def test_an_older_value_is_not_shown_beside_the_newer(policy: str | None) -> Non
     assert "I live in Oslo near the harbour." in past
 
 
-def test_what_has_no_room_is_not_among_the_notes_that_are_shown() -> None:
+def test_notes_without_room_are_not_shown() -> None:
     question = "Which backup of the server ran on Monday?"
     notes = [
         f"The backup of the server number {n} ran on Monday at {n} o'clock, " + "as planned, " * 20 for n in range(9)
@@ -127,7 +127,7 @@ def test_an_encoder_never_seen_shows_no_less_than_words_do(mode: str) -> None:
                 assert len(hits) >= len(plain.search(question, top_k="auto"))
 
 
-def test_what_is_shown_is_logged_with_its_probability_and_rewards_reach_it() -> None:
+def test_shown_notes_are_logged_with_propensity_and_rewarded() -> None:
     question = "What is Ana allergic to?"
     with Memory(encoder="hashing", writer=None, seed=0) as memory:
         memory.add_many(NOTES)
@@ -141,7 +141,7 @@ def test_what_is_shown_is_logged_with_its_probability_and_rewards_reach_it() -> 
         assert memory.worth(hits[0].id, question).times > 0
 
 
-def test_a_note_that_earned_where_this_is_asked_is_shown_whatever_its_words_say() -> None:
+def test_note_rewarded_at_this_question_is_shown_despite_other_words() -> None:
     question = "Tell me what to do on a rainy evening"
     with Memory(encoder="hashing", writer=None, seed=0) as memory:
         ids = [item.id for item in memory.add_many(NOTES)]
@@ -163,7 +163,7 @@ def test_an_async_memory_decides_as_well() -> None:
     assert asyncio.run(ask()) == 0
 
 
-def test_the_rule_counts_notes_until_most_of_what_is_expected_is_there() -> None:
+def test_rule_counts_notes_until_most_of_the_expected_sum() -> None:
     rule = {"least": 0.3, "share": 0.9}
     assert count(0.2, [0.9, 0.1], rule) == 0
     assert count(0.8, [0.9, 0.05, 0.05], rule) == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,9 @@ from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.search.how_many import MOST_AUTO, count
 from keepworth.memory.search.passages import tokens_of
-from tests.memory.helpers import WordEncoder
+from keepworth.memory.search.search import Hits
+from keepworth.serving import wire
+from tests.memory.helpers import WordEncoder, command
 
 NOTES = (
     "The router in the hall is reset by holding its button for ten seconds.",
@@ -161,6 +165,26 @@ def test_an_async_memory_decides_as_well() -> None:
             return len(await memory.search("hello!", top_k="auto"))
 
     assert asyncio.run(ask()) == 0
+
+
+def test_the_command_line_decides_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "agent.mem"
+    with Memory(file, encoder=None, writer=None) as memory:
+        memory.add_many(NOTES)
+    some = command("search", "What is Ana allergic to?", "--top-k", "auto", "--file", file)
+    none = command("search", "hello!", "--top-k", "auto", "--file", file)
+    assert (some.exit_code, none.exit_code) == (0, 0)
+    assert "Ana is allergic to peanuts" in some.output
+    assert "Ana" not in none.output
+    assert command("search", "Ana", "--top-k", "all", "--file", file).exit_code != 0
+
+
+def test_hits_over_the_wire_say_how_sure_the_memory_is() -> None:
+    with Memory(encoder=None, policy=None, writer=None) as memory:
+        memory.add_many(NOTES)
+        hits = memory.search("What is Ana allergic to?", top_k="auto")
+    copy = wire.read(Hits, json.loads(json.dumps(wire.plain(hits))))
+    assert (copy.none, copy[0].answers) == (hits.none, hits[0].answers)
 
 
 def test_rule_counts_notes_until_most_of_the_expected_sum() -> None:

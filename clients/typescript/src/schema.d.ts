@@ -1,3 +1,4 @@
+// Of the description with digest 34688e14b9357826: `make typescript` writes this file.
 // Of the description with digest c4a4ec66f266fb56: `make typescript` writes this file.
 // Of the description with digest 5056f771a1165cd3: `make typescript` writes this file.
 /**

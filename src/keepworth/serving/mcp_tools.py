@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from keepworth.base.needs import needs_serve
 
@@ -19,7 +19,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp.types import Tool as DescribedTool
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, WrapValidator, create_model
 
 import keepworth
 from keepworth.base.errors import KeepworthError, UnknownName
@@ -99,7 +99,7 @@ class Done(BaseModel):
     changed: int
 
 
-Hits = Annotated[int, Field(ge=1, le=100)] | Literal["auto"]
+Hits = Annotated[int, Field(ge=1, le=100), WrapValidator(verbs.pass_auto), WithJsonSchema(verbs.number_or_auto(100))]
 Page = Annotated[int, Field(ge=1, le=1000)]
 Place = Annotated[int, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=1, le=verbs.MOST_TOKENS)]

@@ -9,11 +9,11 @@ The table is made without the memory itself, so that the help of commands is qui
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, WrapValidator
 from pydantic.config import JsonDict
 
 from keepworth.base.errors import KeepworthError
@@ -116,7 +116,25 @@ Name = Annotated[
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
 Whole = Annotated[int, BeforeValidator(_whole)]
-HowMany = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MOST)]
+
+
+def pass_auto(value: Any, check: Callable[[Any], int]) -> Any:
+    """Return "auto" as it is, and another value as it is checked, so that errors are those of a number."""
+    return value if value == "auto" else check(value)
+
+
+def number_or_auto(most: int) -> JsonDict:
+    """Return the JSON Schema of a number of hits up to `most`, or "auto"."""
+    return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": most}, {"type": "string", "const": "auto"}]}
+
+
+HowMany = Annotated[
+    int,
+    BeforeValidator(_whole),
+    Field(ge=1, le=MOST),
+    WrapValidator(pass_auto),
+    WithJsonSchema(number_or_auto(MOST)),
+]
 ItemId = Annotated[str, Help("An item's id, such as m17.", "ID")]
 EpisodeId = Annotated[str, Help("Its id, as `begin` printed it.", "EPISODE")]
 Source = Annotated[str, Help("Where it came from; one can roll back by it.", default="command line")]
@@ -190,7 +208,7 @@ class Writing(Bounds):
 
 class Searching(Bounds):
     top_k: Annotated[
-        HowMany | Literal["auto"],
+        HowMany,
         Help('How many, or "auto": those that answer, and none where none does.', "-k N", "10", str, _read_number),
     ] = 10
     mode: Annotated[

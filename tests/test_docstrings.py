@@ -16,9 +16,9 @@ from tests.sources import SOURCE, files, nodes
 ROOMS = (
     *("adapters", "base", "charts", "cli", "control", "encoders", "evaluation", "memory", "models", "records"),
     *("serving", "training", "worlds", "methods/benchmarks", "methods/control", "methods/objectives"),
-    *("methods/recipes", "methods/stages", "methods/studies", "methods/worlds", "methods/writers"),
+    *("methods/policies", "methods/recipes", "methods/stages", "methods/studies", "methods/worlds", "methods/writers"),
 )
-"""The rooms whose public functions with `MANY` parameters have `Args:`; it grows until it is all of them."""
+"""The rooms whose public functions with `MANY` parameters have `Args:`: all of them."""
 MANY = 3
 DESCRIBING = {"verb", "tool", "command", "option", "argument"}
 """What makes an interface of a function, and describes its parameters to those who use it."""

@@ -253,8 +253,13 @@ class Ranked:
         return self.rank(values, query.most, {index: share for index, share in shares if share})
 
     def rank(self, values: Judgement, most: int, shares: Mapping[int, float]) -> Independent:
-        """Return the order of the candidates, of which `most` may be shown, with the tests and trials that chance decides.
-        `shares` are the probabilities with which somebody wants candidates to be left out, who then waits for no trials."""
+        """Return the order of the candidates, with the tests and trials that chance decides.
+
+        Args:
+            values: What rewards say about the candidates.
+            most: How many of them may be shown.
+            shares: By candidate, the probability with which somebody wants it to be left out, who then waits for no trials.
+        """
         gains, accounts, moving = values.means, values.accounts, self.record.may_move
         order = tuple(np.argsort(-(values.faded + gains if moving else values.searched), kind="stable").tolist())
         challengers: tuple[tuple[int, float], ...] = ()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from keepworth import Client
 from keepworth.cli.serve import _model_or_run, _say_memory
 from keepworth.memory.place import place_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.training.run_folder import RunFolder
 from tests.cli.conftest import CommandLine
+from tests.serving.memory_process import TOKEN, MemoryProcess
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +103,15 @@ def test_serve_prints_the_address_of_each_service(tmp_path: Path, capsys: pytest
             assert (f"MCP (streamable HTTP): {server.url}/mcp" in said) == mcp
             assert (f"base_url={server.url}/v1" in said) == bool(upstream)
             assert ("No key is sent upstream, as OPENAI_API_KEY is not set." in said) == bool(upstream)
+
+
+def test_no_signals_leaves_reported_rewards_alone(tmp_path: Path) -> None:
+    for options, sources in (((), ["signal:tool-failed", "user"]), (("--no-signals",), ["user"])):
+        with MemoryProcess(tmp_path / f"{len(options)}.mem", *options) as process, Client(process.url, TOKEN) as client:
+            client.add("build with make")
+            with client.episode("build the docs") as episode:
+                episode.search("how do I build")
+                outcome = episode.signal(command="make deploy", failed=True)
+                assert outcome.applied == (not options)
+                episode.reward(1.0)
+            assert sorted(seen.source for seen in client.outcomes() if seen.rewards) == sources

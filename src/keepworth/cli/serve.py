@@ -85,6 +85,12 @@ def serve(
             "Do not keep the calls of a gateway as they were sent; they are there to train a model on them.",
         ),
     ] = False,
+    no_signals: Annotated[
+        bool,
+        option(
+            "--no-signals", "Take nothing that is seen for the outcome of what was shown; only reported rewards count."
+        ),
+    ] = False,
     call_mb: Annotated[
         int, option("--call-mb", "Megabytes of one call through a gateway, at most.", min=1, max=1024)
     ] = CALL_MB,
@@ -145,6 +151,7 @@ def serve(
         "durability": durability,
         "writer": None if writer == "none" else writer,
         "scan": scan_of(secrets, personal),
+        **({"signals": ()} if no_signals else {}),
     }
     if stdio:
         _serve_stdio(memory, user, **options)

@@ -70,8 +70,19 @@ def langchain_anthropic(row: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-@pytest.mark.parametrize("agent", [langchain, langchain_anthropic, openai_agents, openai_agents_by_chat])
+FRAMEWORKS = {
+    langchain: ("langchain.agents", "langchain_openai"),
+    langchain_anthropic: ("langchain.agents", "langchain_anthropic"),
+    openai_agents: ("agents",),
+    openai_agents_by_chat: ("agents",),
+}
+"""The packages that each agent needs."""
+
+
+@pytest.mark.parametrize("agent", FRAMEWORKS)
 def test_an_agent_of_a_framework_is_recorded_as_it_was_drawn(model: Scripted, agent: Any) -> None:
+    for package in FRAMEWORKS[agent]:
+        pytest.importorskip(package)
     agent_of_one = rollouts(model, agent, ROWS, seconds=60.0)
     assert [(episode.answer, episode.reward, episode.stop) for episode in agent_of_one] == [
         (row["answer"], 1.0, StopReason.COMPLETED) for row in ROWS

@@ -136,6 +136,8 @@ PLACED = (
 )
 """Settings of where the work is done, how much of it at once, when it is saved and when it is given up. A run may continue with
 other values, but not begin or cease to use an engine."""
+NEWER = {"start": ""}
+"""Settings that came after runs of earlier versions had begun, with what these runs did."""
 
 
 class RunConflict(KeepworthError):
@@ -170,6 +172,7 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
         asked: The configuration that it would be continued with.
     """
     then, now, absent = flatten(before), flatten(asked), "(absent)"
+    then = {key: value for key, value in NEWER.items() if key in now} | then
     free = {key for key in PLACED if key != "engine" or bool(then.get(key)) == bool(now.get(key))}
     if is_longer(before, asked):
         free.add("steps")

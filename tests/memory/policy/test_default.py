@@ -227,9 +227,8 @@ def test_exploration_cost_is_bounded(top_k: int) -> None:
 @pytest.mark.parametrize("questions", [1, 12])
 def test_exploration_stays_low_when_all_rewards_are_zero(questions: int) -> None:
     """They may be of no use, and the search right."""
-    departed = 0
     for seed in range(4):
-        memory = opened(seed=seed)
+        memory, departed = opened(seed=seed), 0
         asked = [ASKED, *(f"what is the number of locker {'x' * n} on floor {n}" for n in range(1, questions))]
         memory.add_many([HOLD, PULL, HALL, *asked[1:]])
         usual = [order(memory, question)[0] for question in asked]
@@ -237,7 +236,7 @@ def test_exploration_stays_low_when_all_rewards_are_zero(questions: int) -> None
             hits = memory.search(asked[task % questions], top_k=1)
             departed += hits[0].text != usual[task % questions]
             memory.reward(hits.decision, 0.0)
-    assert departed <= 4 * (10 if questions == 1 else 3)
+        assert departed <= (10 if questions == 1 else 3)
 
 
 def test_helpful_low_ranked_item_is_found_when_most_tasks_fail() -> None:

@@ -267,7 +267,10 @@ class Ranked:
             likely = enumerate(values.better.tolist())
             challengers = tuple((index, p) for index, p in likely if p > NEGLIGIBLE and index != order[0])
         # Items with the fewest tests come first. An item that helps here is only withheld if the budget is larger than that.
+        # While all rewards are the same a test beside trials measures nothing that these do not.
         tested = ((gains < 5.0 * self.budget) & (values.seen >= self.least)).nonzero()[0].tolist()
+        if challengers and self.record.all_same:
+            tested = []
         tested.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
         up = list[tuple[int, float]]()
         for index in tested:

@@ -78,6 +78,52 @@ def test_silence_counts_between_two_complaints_of_the_same_person_alone() -> Non
     assert [source for source, _ in sources(memory)] == ["own:ana", "own:ana", f"{SIGNAL}:ana"]
 
 
+def test_complaints_of_one_person_credit_no_searches_of_others() -> None:
+    memory = Memory(encoder="hashing", seed=1)
+    memory.add("to reset the router use the a way")
+    for number in range(6):
+        hits = memory.search("how do I reset the router")
+        if number in (1, 4):
+            memory.reward(hits.decision, 0.0, by="bo")
+    with memory.episode("the router", by="ana") as episode:
+        hits = episode.search("how do I reset the router")
+    memory.reward(hits.decision, 0.0, by="bo")
+    memory.search("how do I reset the router")
+    assert [source for source, _ in sources(memory)] == ["own:bo"] * 3
+
+
+def test_complaints_in_a_scope_of_ones_own_credit_its_searches(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=1)
+    ana, bo = memory.within(user_id="ana"), memory.within(user_id="bo")
+    for number in range(5):
+        for handle, person in ((ana, "ana"), (bo, "bo")):
+            handle.add("to reset the router use the a way")
+            hits = handle.search("how do I reset the router")
+            if person == "ana" and number in (1, 4):
+                handle.reward(hits.decision, 0.0, by=person)
+    ana.search("how do I reset the router")
+    assert [source for source, _ in sources(memory)] == ["own:ana", "own:ana", f"{SIGNAL}:ana", f"{SIGNAL}:ana"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "silent"),
+    [([1.0], [0.0, None, None, 0.0], 0), ([0.0, None, None], [0.0], 2)],
+    ids=["praised before", "complained before"],
+)
+def test_rewards_of_others_hide_neither_praise_nor_complaints(
+    before: list[float | None], after: list[float | None], silent: int
+) -> None:
+    memory = Memory(encoder="hashing", seed=1)
+    memory.add("to reset the router use the a way")
+    others = [("bo", float(number % 2)) for number in range(300)]
+    for person, reward in (*(("ana", one) for one in before), *others, *(("ana", one) for one in after), ("ana", None)):
+        with memory.episode("the router", by=person) as episode:
+            episode.search("how do I reset the router")
+            if reward is not None:
+                episode.reward(reward)
+    assert len([1 for source, _ in sources(memory) if source == f"{SIGNAL}:ana"]) == silent
+
+
 @pytest.mark.parametrize("signals", ["all but unchallenged", "none"])
 def test_the_signal_unchallenged_is_switched_off_as_all_are(signals: str) -> None:
     memory = Memory(encoder="hashing", seed=1, signals=() if signals == "none" else ("check-passed", "check-failed"))

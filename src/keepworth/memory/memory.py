@@ -629,13 +629,11 @@ class Memory(Changes):
     def _take_silence(self, about: episode_log.Rewarded, value: float, person: str, source: str) -> None:
         """After a complaint, take it for a weak praise that nothing was said about the searches before, if whoever complains only
         ever complains: from complaints alone nothing could be learned."""
-        low, high = (0.0, 1.0) if self.learning is None else self.learning.reward_range
-        signal = find_signal("unchallenged")
+        assert self.learning is not None
+        (low, high), signal = self.learning.reward_range, find_signal("unchallenged")
         if value > low or read_weight(source) < 1.0 or signal.name not in self.signals:
             return
-        with self.store.database.reading() as connection:
-            searches = episode_log.unchallenged_before(connection, about, reward_source(person, source), low)
-        for search in searches:
+        for search in self.learning.unchallenged_before(about, person, reward_source(person, source)):
             with suppress(UnknownEpisode):  # it was erased meanwhile
                 self.reward(search, low + signal.value * (high - low), by=person, source=signal.source)
 

@@ -441,6 +441,30 @@ class Learning:
                 return False
             return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
 
+    def unchallenged_before(self, about: Rewarded, person: str, source: str) -> list[str]:
+        """Return the searches about which nobody said anything between two complaints of a person who only ever complains.
+
+        Args:
+            about: What the later complaint is about.
+            person: Who complains; "" for the program itself.
+            source: The source of the complaint.
+
+        Returns:
+            The ids of searches that served this person, in order. There are none without an earlier complaint among
+                `episode_log.searches_before`, if the policy remembers a better reward of this source, or if it remembers none.
+        """
+        low, silent = self.reward_range[0], list[str]()
+        with self._lock, self.store.database.reading() as connection:
+            record = self._now().policy.record or NO_RECORD
+            if record.highest(source) != low:
+                return []
+            for search in episode_log.searches_before(connection, about, person):
+                if record.has(search, low, source):
+                    return silent[::-1]
+                if not record.is_rewarded(search):
+                    silent.append(search)
+        return []
+
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction.
         This is for policies that keep items of their own; others learn from the journal at the next choice (`_now`).

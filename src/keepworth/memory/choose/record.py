@@ -104,6 +104,14 @@ class PolicyRecord:
         """
         return False
 
+    def is_rewarded(self, decision: str) -> bool:
+        """Return whether a reward of a decision is remembered, from whatever source."""
+        return False
+
+    def highest(self, source: str) -> float | None:
+        """Return the highest reward that is remembered of a source; None if there is none."""
+        return None
+
     def worth(self, query: Query, item: Item) -> Worth:
         """Return what showing an item adds at a question, according to rewards."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
-LATEST_REWARDS, LATEST_SEARCHES = 200, 50
-"""How many of the latest rewards, and of the searches before one, are looked at to see about what nobody said anything."""
+SEARCHES_OF_PERSON, SEARCHES_OF_ALL = 50, 10_000
+"""How many searches before a rewarded one are looked at: those of the same person, among those of all people."""
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, explore: bool = True) -> int:
@@ -283,46 +283,37 @@ def signals_in(connection: AnyConnection, episode: str) -> tuple[list[str], list
     return searches, [(entry.body.get("decision", ""), signal_of(entry.source)) for entry in entries]
 
 
-def unchallenged_before(connection: AnyConnection, about: Rewarded, source: str, low: float) -> list[str]:
-    """Return the searches between two complaints about which nobody said anything, if whoever complains only ever complains.
+def searches_before(connection: AnyConnection, about: Rewarded, person: str) -> Iterator[str]:
+    """Yield the ids of the searches before a rewarded one, the latest first, that served the person who rewards it.
 
     Args:
         connection: A connection to the memory.
-        about: What the later complaint is about.
-        source: The source of its reward.
-        low: The lowest reward, which a complaint is.
+        about: What was rewarded.
+        person: Who rewards it.
 
-    Returns:
-        The ids of searches of the same scope and person that showed something after the first complaint (of `LATEST_REWARDS`),
-            among the `LATEST_SEARCHES` before the later one, in order; none if one of the latest rewards of this source is higher
-            than `low`. Searches of episodes in which the policy tries nothing are left out, as these are looked at by programs.
+    Yields:
+        At most `SEARCHES_OF_PERSON` ids of other searches of the same scope and person that showed something, among the
+            `SEARCHES_OF_ALL` before; none if what was rewarded served another person. Searches of episodes in which the policy
+            tries nothing are left out, as these are looked at by programs.
     """
-    later, rewarded = about.decision or about.episode, set[str]()
-    earlier = later
+    of = f"d.id = ? OR (d.{IN_EPISODE})"
     query = (
-        "SELECT episode, source, payload FROM events WHERE kind = ? AND payload IS NOT NULL ORDER BY seq DESC LIMIT ?"
+        "SELECT min(d.n), coalesce(max(e.person), '') FROM decisions d LEFT JOIN episodes e ON e.id = d.episode "
+        f"WHERE {of}"
     )
-    for episode, of, payload in select(connection, query, (REWARD, LATEST_REWARDS)):
-        reward = from_json(payload)
-        if of == source and reward["value"] > low:
-            return []
-        rewarded |= {episode, reward.get("decision", "")}
-        if of == source:
-            earlier = reward.get("decision") or episode
-    if earlier == later:
-        return []
-    of_complaint = f"FROM decisions WHERE id = ? OR ({IN_EPISODE})"
+    target = about.decision or about.episode
+    number, served = select(connection, query, (target, target))[0]
+    if number is None or (person != served and (served or person != about.scope.user)):
+        return
     query = (
-        "SELECT d.id, d.episode FROM decisions d LEFT JOIN episodes e ON e.id = d.episode CROSS JOIN "
-        "(SELECT f.n, f.scope, f.episode, coalesce(g.person, '') AS person FROM decisions f "
-        f"LEFT JOIN episodes g ON g.id = f.episode WHERE f.n = (SELECT min(n) {of_complaint})) AS complaint "
-        f"WHERE d.n < complaint.n AND d.n > (SELECT max(n) {of_complaint}) "
-        "AND d.scope = complaint.scope AND coalesce(e.person, '') = complaint.person "
-        "AND d.kind = ? AND d.chosen <> '[]' AND (d.episode = '' OR d.episode <> complaint.episode) ORDER BY d.n DESC LIMIT ?"
+        "SELECT d.id, d.episode FROM decisions d LEFT JOIN episodes e ON e.id = d.episode "
+        "WHERE d.n < ? AND d.n >= ? AND d.scope = (SELECT scope FROM decisions WHERE n = ?) AND coalesce(e.person, '') = ? "
+        "AND d.kind = ? AND d.chosen <> '[]' AND (d.episode = '' OR d.episode <> ?) ORDER BY d.n DESC LIMIT ?"
     )
-    between = select(connection, query, (later, later, earlier, earlier, DecisionKind.SEARCH.value, LATEST_SEARCHES))
-    heard = ((id, episode) for id, episode in between if id not in rewarded and not (episode and episode in rewarded))
-    return [id for id, episode in heard if not episode or notes.explores(connection, episode)][::-1]
+    values = (number, number - SEARCHES_OF_ALL, number, served, DecisionKind.SEARCH.value, about.episode)
+    for id, episode in select(connection, query, (*values, SEARCHES_OF_PERSON)):
+        if not episode or notes.explores(connection, episode):
+            yield id
 
 
 @dataclass(frozen=True, slots=True)

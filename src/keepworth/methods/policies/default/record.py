@@ -111,6 +111,18 @@ class RewardRecord(Advising):
         rows = [row for row in self._rows_about(decision) if self._source[row] == channel]
         return any((self._rewards[row], self._claims[row]) == this for row in rows)
 
+    def is_rewarded(self, decision: str) -> bool:
+        """Return whether a reward of a decision is remembered, from whatever source."""
+        return bool(self._rows_about(decision))
+
+    def highest(self, source: str) -> float | None:
+        """Return the highest reward that is remembered of a source; None if there is none."""
+        of_source = self._counts[: self._count] & (
+            self._source[: self._count] == self._sources.get(find_channel(source), -1)
+        )
+        rewards = self._rewards[: self._count][of_source]
+        return self.in_rewards(float(rewards.max())) if len(rewards) else None
+
     def save(self) -> dict[str, Any]:
         """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute
         them again."""

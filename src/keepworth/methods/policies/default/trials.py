@@ -38,7 +38,8 @@ class TrialChances(Estimates):
 
         It is the probability that the candidate is better than the one that would stand first, times the probability that the
         question comes back, and at most three quarters for all candidates together. Where the first one fails, it is the
-        probability if rewards depend on items, as no reward that says so would ever come otherwise.
+        probability if rewards depend on items, as no reward that says so would ever come otherwise. Nothing else is tried before
+        the first one was.
 
         Args:
             near: The rewarded choices near the question.
@@ -79,7 +80,8 @@ class TrialChances(Estimates):
             better /= (1.0 + times) ** 2
         better[lead] = 0.0
         np.minimum(better, 0.5, out=better)
-        better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
+        # As long as the first one itself was never rewarded near the question, to show it is the trial.
+        better *= returns * min(1.0, float(times[lead])) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
         return better
 
     def at_stake(self, expected: float, *, shown: bool) -> float:

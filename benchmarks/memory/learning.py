@@ -13,6 +13,8 @@ Worlds:
     liar           a named rewarder who says the opposite of what is true: with a tenth of the traffic, or before five others do
     tastes         20 questions with two notes each, of which the one is right for ann and the other for ben; beside the rule that
                    is told the person, and goes by the success of each note for this person and question
+    team           five members share 40 notes for 20 tasks, of which half are wrong; each asks so often, a tenth of the rewards
+                   is false, and then a new member asks about each task; with consensus and without
     ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
                    for an item that makes no difference is clear of 0 in the end
     banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
@@ -49,6 +51,8 @@ from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
 from keepworth.memory.choose.slots import Policy
+from keepworth.methods.policies.default import default
+from keepworth.methods.policies.default.constants import QUORUM
 from keepworth.methods.worlds._label_sets import labelled_table
 from keepworth.records.model import Encoder
 from keepworth.training.run_folder import versions
@@ -285,6 +289,36 @@ def tastes_table(draws: int) -> dict[str, Any]:
 
 # One of ten who rewards falsely.
 
+
+def team(seed: int, searches: int, quorum: int) -> float:
+    """The share of tasks for which a new member of a team is shown the right note first, after five have asked so often each."""
+    generator, tasks = np.random.default_rng([11, seed]), [f"fix thing{thing}" for thing in range(20)]
+    with opened(partial(default, quorum=quorum), seed) as memory:
+        shared, right = memory.within(user_id="team"), dict[str, str]()
+        for task in tasks:
+            pair = shared.add_many([f"to {task} {way}" for way in ("hold the button", "pull the plug")])
+            right[task] = pair[int(generator.integers(2))].id
+        members = {name: memory.within(user_id=name, shared={"team": False}) for name in (*PEOPLE, "new")}
+        for _ in range(searches):
+            for name in PEOPLE:
+                task = tasks[generator.integers(20)]
+                hits = members[name].search(f"how do I {task}", top_k=1)
+                good = (hits[0].id == right[task]) != (generator.random() < 0.1)
+                members[name].reward(hits.decision, float(good), by=name)
+        first = {task: members["new"].search(f"how do I {task}", top_k=1, explore=False)[0].id for task in right}
+    return float(np.mean([first[task] == id for task, id in right.items()]))
+
+
+def team_table(draws: int) -> dict[str, Any]:
+    return {
+        f"a new member of a team, {searches} searches of each other, {how}": interval(
+            [team(seed, searches, quorum) for seed in range(draws)], (0.0, 1.0)
+        )
+        for searches in (15, 30)
+        for how, quorum in (("consensus", QUORUM), ("none", 0))
+    }
+
+
 EARLY = 100
 """Rewards of a liar who comes first."""
 TOPICS = ("printer", "router", "lamp")
@@ -418,6 +452,7 @@ TABLES: dict[str, Callable[[int], dict[str, Any]]] = {
     "traps": traps_table,
     "buried": buried_table,
     "tastes": tastes_table,
+    "team": team_table,
     "ledger": ledger_table,
 }
 

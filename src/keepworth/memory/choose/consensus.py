@@ -3,9 +3,9 @@
 A handle of one person learns from the rewards in its own scope alone, since what is learned at a question of somebody else tells
 who asked it. Of an item that a team shares, one thing more is safe to use: whether most people were better off with it. Each
 person has one vote about an item, by how the rewards depended on its place where the search might have put it first. The votes
-count if a *quorum* of people, and half of those who voted, stand on one side in excess of the other. So a person who gives a
-thousand rewards has one vote; what one person asked, and how it ended, moves nothing as long as fewer agree; and nothing that
-is told depends on a question.
+count if a *quorum* of people stands on one side, at least three times as many as on the other. So a person who gives a thousand
+rewards has one vote, and alone can neither make a consensus nor undo that of three; what one person asked, and how it ended,
+moves nothing as long as fewer agree; and nothing that is told depends on a question.
 """
 
 from __future__ import annotations
@@ -114,15 +114,16 @@ class Consensus:
         Args:
             id: The id of the item.
             without: Users whose rewards do not count: the one for whom this is, and those whose rewards it learns from directly.
-            quorum: How many more people there must be on one side than on the other, who are at least half of those who voted;
-                0 for no consensus at all.
+            quorum: How many people there must be on one side, and at least three times as many as on the other; 0 for no
+                consensus at all.
             span: The range of rewards.
         """
         with self._lock:
             voters = self._shown.get(id, set()).difference(without)
             votes = [self._voters[user].vote(id, span) for user in voters]
-        excess, voted = sum(votes), sum(map(abs, votes))
-        if not quorum or abs(excess) < max(quorum, voted / 2.0):
+        better, worse = votes.count(1), votes.count(-1)
+        excess = better - worse
+        if not quorum or max(better, worse) < quorum or abs(excess) < (better + worse) / 2.0:
             return 0
         return 1 if excess > 0 else -1
 

@@ -31,7 +31,7 @@ class PolicyRecord:
     Attributes:
         bounds: The lowest and the highest possible reward, which the engine sets.
         newest: The most rewarded choices that it remembers.
-        quorum: How many more people must agree than disagree on a shared item before it counts for others; 0 for never.
+        quorum: How many people must agree on a shared item before it counts for others; 0 for never.
         keeps_accounts: Whether it answers `worth`, `met`, `units` and `accounts`; else the engine computes them from the log.
         trusts: How far each reward that was taken in counts, in order.
         replays: Whether the rewards are learned from again beside what `save` returned; False if that stands for them.

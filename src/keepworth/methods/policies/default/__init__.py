@@ -84,7 +84,7 @@ def default(
         budget: Expected cost of a test per episode, as a share of the range of rewards.
         bandwidth: How similar questions must be to share evidence, see `BANDWIDTH`.
         newest: How many rewarded choices are remembered.
-        quorum: How many more people must agree than disagree on a shared item before it counts for others, see `QUORUM`; with 0
+        quorum: How many people must agree on a shared item before it counts for others, see `QUORUM`; with 0
             it never does.
         without: "roles" leaves out what notes of the same episode say about an action.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 NEWEST = 20_000
 """Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
 QUORUM = 3
-"""How many more people must agree than disagree on a shared item before others who share it learn of it: see
+"""How many people must agree on a shared item, and at least three times as many as disagree, before others learn of it: see
 `keepworth.memory.choose.consensus`."""
 
 # The estimates.

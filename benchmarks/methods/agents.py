@@ -2,13 +2,8 @@
 
 python -m benchmarks.methods.agents
 
-A cell of a bonus is rooms, varying or static, and a seed. It counts where success is above that without a bonus and that with
-the shuffled one by more than 0.1. Held: in all cells of the kind that the claim is about; held in part: in both seeds of some
-rooms; else not held. The rule was written when one seed of the smallest varying rooms was seen, in which E3B counted.
-
-A prediction counts in a world where the return over all of training is above that without one, and above that with the shuffled
-targets of the same loss, each by a difference, paired over seeds, whose 95 % interval is above 0. Held: in two worlds or more;
-held in part: in one; else not held. This was written before any of the measured seeds was run.
+A cell of a bonus is rooms, varying or static, and a seed. A bonus is held against none and against its amounts in another order,
+a prediction against none and against targets of other steps (`rules.py` has the comparisons of each).
 """
 
 from __future__ import annotations
@@ -22,8 +17,6 @@ from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.record import takes_nothing
 from benchmarks.tables import read
 
-KINDS = {"e3b": ("varying",), "noveld": ("static",), "both": ("varying", "static")}
-"""The episodes that the claim of each bonus is about."""
 NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
 
 
@@ -43,20 +36,13 @@ def judge_bonus(bonus: str, measured: dict[str, Any]) -> dict[str, Any]:
     cells = {(cell["rooms"], cell["kind"], cell["seed"], cell["arm"]): cell["success"] for cell in measured["cells"]}
     places = [place for *place, name in cells if name == bonus]
     success = {name: [cells[(*place, name)] for place in places] for name in ("none", "shuffled", bonus)}
-    counts = {
-        tuple(place): paid > max(without, mixed) + 0.1
-        for place, without, mixed, paid in zip(places, *success.values(), strict=True)
-    }
-    claimed = [ok for (_, kind, _), ok in counts.items() if kind in KINDS[bonus]]
-    groups = dict.fromkeys((rooms, kind) for rooms, kind, _ in counts)
-    whole = [group for group in groups if all(ok for place, ok in counts.items() if place[:2] == group)]
+    groups = dict.fromkeys((rooms, kind) for rooms, kind, _ in places)
     means = ", ".join(
         f"{rooms.split('-')[2]} {kind} {np.mean([cells[rooms, kind, seed, bonus] for seed in measured['seeds']]):.2f}"
         f" (none {np.mean([cells[rooms, kind, seed, 'none'] for seed in measured['seeds']]):.2f})"
         for rooms, kind in groups
     )
     return {
-        "verdict": "held" if all(claimed) else "held in part" if whole else "not held",
         "sentence": f"Episodes that reached the goal: {means}. Worlds are MiniGrid's, and far fewer steps than the paper's.",
         "model": f"GRU, recurrent PPO, {measured['cells'][0]['steps']:,} steps",
         "n": len(places),
@@ -74,17 +60,15 @@ def judge_prediction(loss: str, measured: dict[str, Any]) -> dict[str, Any]:
     seeds, whole_world = measured["seeds"], 5 * len(measured["seeds"])
     counted = Counter(world for world, _, _ in cells)
     worlds = [world for world, cells_there in counted.items() if cells_there == whole_world]
-    arms, comparisons, phrases, counts = [], [], [], 0
+    arms, comparisons, phrases = [], [], []
     for world in worlds:
         short = world.removeprefix("popgym-").removeprefix("keepworth/").removesuffix("-v0")
         whole = {arm: [cells[world, arm, seed] for seed in seeds] for arm in ("none", loss, f"{loss}, shuffled")}
         arms += [arm(f"{short}: {name}", values, within=None) for name, values in whole.items()]
         none, shuffled = (gap(f"{short}: {name}", whole[loss], whole[name]) for name in ("none", f"{loss}, shuffled"))
         comparisons += [none, shuffled]
-        counts += min(none["interval"][0], shuffled["interval"][0]) > 0
         phrases.append(f"{short} {' and '.join(worded(of, beside='') for of in (none, shuffled))}")
     return {
-        "verdict": "held" if counts > 1 else "held in part" if counts else "not held",
         "sentence": f"Mean return over training, above that without and above that with shuffled targets: {'; '.join(phrases)}. "
         f"What shuffled targets give as well is not prediction. Worlds that were run: {len(worlds)} of 3.",
         "model": "GRU of width 32, recurrent PPO, 25,000 to 40,000 steps",

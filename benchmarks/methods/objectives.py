@@ -3,14 +3,7 @@
 python -m benchmarks.methods.objectives [NAME ...]
 
 The control has the same updates, episodes, seeds and learning rate, but the rewards of an update are dealt out anew among its
-episodes: what is left of a gain was not learned from rewards. The verdict, by a rule that was written before the control was run:
-
-    not held      it is not above its control by more than the paired interval; or the paper claims a gain, and the objective is
-                  above the baseline in no setting that it was tried in;
-    held          the paper claims no gain, and it is below the baseline in no setting;
-    held in part  all else. It is judged on a tiny model alone, not on those of the paper.
-
-fine_mem is `not reachable here`: its control, when it was run, learned as much as it did.
+episodes: what is left of a gain was not learned from rewards.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.objectives.run import SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
 from benchmarks.record import arguments
@@ -59,14 +52,6 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
               for setting, row, base in tried if row["name"] != base["name"]]  # fmt: skip
     arms = {f"{row['name']}, {setting}": arm(f"{row['name']}, {setting}", row["area"]) for setting, row, _ in tried}
     arms |= {f"{row['name']}, {setting}": arm(f"{row['name']}, {setting}", row["area"]) for setting, _, row in tried}
-    above = any(other["interval"][0] > 0.0 for other in others)
-    below = any(other["interval"][1] < 0.0 for other in others)
-    if name in LEAKS:
-        verdict = ABSENT
-    elif learned["interval"][0] <= 0.0 or (claim and not above):
-        verdict = "not held"
-    else:
-        verdict = "held in part" if claim or below else "held"
     sentence = f"{worded(learned, 2, '')} over permuted rewards"
     sentence += "".join(f"; {worded(other, 2, ' against ').replace(': ' + name, '')}" for other in others)
     return {
@@ -77,7 +62,6 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         "arms": [*arms.values(), arm(f"{trained['name']}, {first}, permuted rewards", control)],
         "comparisons": [learned, *others],
         "controls": ["permuted rewards", "the baseline of each setting", "learning rates tuned on other seeds"],
-        "verdict": verdict,
         "sentence": sentence
         + "."
         + LEAKS.get(name, "")

@@ -10,13 +10,6 @@ The user `brief` is followed by chance now and then (19 % of 32 training questio
 never (0 of 32): there votes alone have nothing to go by.
 Rows are written as they come, and a run that is in the file is not run again.
 
-The verdict, by a rule that was written before the measured seeds (tuning was on seeds from 1000 on), by paired 95 % intervals
-over runs (a user and a seed) of the mean of the shares after 8 and after 16 updates:
-
-    not reachable here  no arm is above permuted: nothing was learned;
-    held in part        both signals are above permuted, and above each signal alone;
-    not held            all else.
-
 Tuning: one run of `brief`, without the demand that an answer names what was asked about, at learning rates of 1e-3 (every answer
 followed the habit from update 9 on) and 4e-3 (one word was left from update 4 on, hence the demand).
 """
@@ -31,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read, spread
 from keepworth.base.line_file import read_lines
@@ -137,8 +130,6 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
     gaps = [gap(f"both minus {name}", means["both"], means[name]) for name in (PERMUTED, "directive", "evaluative")]
     gaps += [gap(f"{name} minus {PERMUTED}", means[name], means[PERMUTED]) for name in ARMS[1:]]
     gaps += [gap(f"{name} after 16 minus before", at(name, 16), at(name, 0)) for name in every]
-    learned = any(row["interval"][0] > 0 for row in (gaps[0], *gaps[3:5]))
-    verdict = "held in part" if all(row["interval"][0] > 0 for row in gaps[:3]) else "not held" if learned else ABSENT
 
     def by_seed(user: str, name: str) -> str:
         columns = (at(name, step, user) for step in STEPS[1:])
@@ -152,7 +143,6 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
     write(
         "openclaw_rl",
         f"python -m benchmarks.methods.openclaw --rows rows.jsonl --seeds {len(seeds)}",
-        verdict,
         f"Share that follows the habit, by seeds, after 8 then after 16 updates: {'. And '.join(shares_said)}. "
         f"Over all runs {'; '.join(worded(row, 2, ' ') for row in gaps[:5])}.{_of_traffic()}",
         model="SmolLM2-135M-Instruct, bf16, LoRA of rank 16",

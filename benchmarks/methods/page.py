@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.methods import kit, taxonomy
 from benchmarks.tables import DOCS, markdown
+from keepworth.evaluation.verdicts import HELD, IN_PART, RULE, VERDICTS, is_dirty
 from keepworth.registry import KINDS, Method, evidence, methods
 
 PAGE = DOCS / "methods.md"
@@ -41,10 +43,22 @@ and `keepworth methods show NAME` one method with its numbers. A method is one f
 package adds one by an entry point of the group `keepworth.methods`. [Kinds of memory](taxonomy.md) sorts the methods by the kind
 of memory that they use.
 
-The verdict says whether our measurement confirms the claim: *held*, *held in part*, *not held*, *not reachable here* (it cannot
-be tested with our models or data), or *not measured*. A sentence gives the reason; a file with the method's name in
-`benchmarks/methods/` has the command, revision, arms and intervals. `python -m benchmarks.pages methods` makes this page.
+`python -m benchmarks.pages methods` makes this page.
+
+## Verdicts
+
+One rule makes the verdict of each method from the numbers of its record, a file with the method's name in `benchmarks/methods/`
+that has the command, revision, arms and intervals. {rule} `keepworth methods show NAME` prints the rule, the numbers that it was
+applied to, and the *bound*, which is the largest gain that they still allow.
+
+{meanings}
+
+{claims}
+
+{counts}
 """
+CLAIMS = """Of the {claimed} methods with a paper and its claim (worlds and benchmarks are not among them) {held} hold it, and
+{part} hold it in part. {uncommitted} of all {all} were measured on a tree with changes that are in no commit."""
 
 
 def tables() -> Iterator[tuple[Path, str, str]]:
@@ -54,7 +68,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
 
 
 def rendered() -> str:
-    parts = [TOP]
+    parts = [TOP.format(rule=RULE, meanings=meanings(), claims=claims(), counts=counts())]
     for kind in KINDS:
         rows = [row(method) for _, method in sorted(methods(kind).items())]
         if rows:
@@ -68,11 +82,60 @@ def rendered() -> str:
 
 def row(method: Method) -> tuple[str, ...]:
     measured = evidence(method)
-    verdict = f"*{measured['verdict']}*. {reason(method.kind, measured)}" if measured else UNMEASURED
+    verdict = f"*{judged(measured)}*. {reason(method.kind, measured)}" if measured else UNMEASURED
     label = f" ({method.label})" if method.label else ""
     about = "" if method.kind == "benchmark" else method.about + label
     cells = (about, method.paper, method.claim, method.differs, verdict)
     return (f"`{method.name}`", *(cell.replace("|", "\\|") for cell in cells))
+
+
+def judged(measured: dict[str, Any]) -> str:
+    """The verdict, and where a method helps and harms."""
+    return ": ".join(filter(None, (measured["verdict"], measured["where"])))
+
+
+def meanings() -> str:
+    return "\n".join(f"* *{verdict}*: {meaning}." for verdict, meaning in VERDICTS.items())
+
+
+def verdicts() -> Iterator[tuple[Method, dict[str, Any] | None]]:
+    yield from ((method, evidence(method)) for kind in KINDS for method in methods(kind).values())
+
+
+def claims() -> str:
+    """How many claims of papers hold, and how many records are of code that is in no commit."""
+    every = list(verdicts())
+    of_papers = Counter(
+        measured["verdict"]
+        for method, measured in every
+        if measured and method.paper and method.claim and method.kind not in ("world", "benchmark")
+    )
+    return CLAIMS.format(
+        claimed=of_papers.total(),
+        held=of_papers[HELD] or "none",
+        part=of_papers[IN_PART],
+        uncommitted=sum(is_dirty(measured) for _, measured in every if measured),
+        all=len(every),
+    )
+
+
+def counts() -> str:
+    """A table of kinds and verdicts."""
+    counted = Counter(
+        (method.kind, measured["verdict"] if measured else "not measured") for method, measured in verdicts()
+    )
+    columns = [verdict for verdict in (*VERDICTS, "not measured") if any(counted[kind, verdict] for kind in KINDS)]
+    rows = [
+        [
+            HEADINGS[kind][0],
+            *(counted[kind, verdict] or "" for verdict in columns),
+            sum(counted[kind, of] for of in columns),
+        ]
+        for kind in KINDS
+        if any(counted[kind, verdict] for verdict in columns)
+    ]
+    total = [sum(counted[kind, verdict] for kind in KINDS) for verdict in columns]
+    return markdown(["", *columns, "all"], [*rows, ["all", *total, sum(total)]])
 
 
 def reason(kind: str, measured: dict[str, Any]) -> str:

@@ -4,10 +4,11 @@ python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 python -m benchmarks.methods.study retention --rows 0.jsonl 1.jsonl 2.jsonl     the same of several seeds
 
-Numbers are measured anew. Model and controls stay as the file has them, and so do verdict and sentence where no `conclude` in
-`PLANS` computes them: somebody reads them again by the rule there, which was written before a row of its seeds was seen. Where a
-study reads finished runs or evaluations, the command in its file begins with what makes them. Studies on data from elsewhere have
-a script of their own.
+Numbers are measured anew, and the verdict is made from them by the rule of the register (`rules.py` has the comparisons of each
+study). Model and controls stay as the file has them, and so does the sentence where no `conclude` in `PLANS` computes it:
+somebody reads it again by the study's own rule there, which was written before a row of its seeds was seen. Where a study reads
+finished runs or evaluations, the command in its file begins with what makes them. Studies on data from elsewhere have a script of
+their own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import ABSENT, worded, write
+from benchmarks.methods.write import worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.finished_runs import open_finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.verdicts import ABSENT
 from keepworth.registry import methods
 
 MODEL = "smollm2-135m-instruct"
@@ -34,9 +36,9 @@ class Plan:
 
     Attributes:
         settings: Of the study.
-        rule: What each verdict means, in words.
+        rule: What the study's own rule asks of each part of the claim, in words.
         size: How much is asked, and what that can see.
-        conclude: Computes the verdict and its sentence from the evidence's arms and comparisons, by name.
+        conclude: Computes what the study's own rule says, and the sentence, from the evidence's arms and comparisons, by name.
         asked: Names of the finished runs that are asked, once or several times; of a later time new rows are taken.
     """
 
@@ -221,11 +223,10 @@ def main() -> None:
     if plan.settings or plan.size:
         over = f"{clusters} clusters, one seed of draws" if seeds == 1 else f"{seeds} runs, each with draws of its own"
         numbers |= {"seeds": seeds, "unit": f"{study.unit}; intervals over {over}"}
-    concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
+    concluded = {key: before[key] for key in ("model", "controls", "sentence")}
     parts = parted(rows)
     if plan.conclude:
-        verdict, sentence = plan.conclude(by_name(parts))
-        concluded |= {"verdict": verdict, "sentence": sentence}
+        _, concluded["sentence"] = plan.conclude(by_name(parts))
     write(name, before["command"], **concluded, **numbers, **parts)
 
 

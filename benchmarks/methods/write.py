@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.methods import rules
 from benchmarks.record import save
 from benchmarks.speed.setting import machine
+from benchmarks.tables import ROOT
 from keepworth.base.statistics import interval, paired_difference
+from keepworth.evaluation.verdicts import judge
+from keepworth.registry import KINDS, Method, methods
 
 FOLDER = Path(__file__).parent
-ABSENT = "not reachable here"
 
 
 def arm(name: str, values: Sequence[float], within: tuple[float, float] | None = (0.0, 1.0)) -> dict[str, Any]:
@@ -36,16 +40,16 @@ def worded(comparison: Mapping[str, Any], digits: int = 3, beside: str = " over 
     return f"{mean} [{low}, {high}]" + (beside and f"{beside}{comparison['against']}")
 
 
-def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", **fields: Any) -> None:
-    """Writes the evidence of a method.
+def write(name: str, command: str, sentence: str, kind: str = "", **fields: Any) -> None:
+    """Writes the evidence of a method, with the verdict that the one rule gives its numbers.
 
     Args:
         name: Of the method.
         command: What makes this file again.
-        verdict: "held", "held in part", "not held" or "not reachable here".
-        sentence: Why, in a sentence or two.
+        sentence: What was measured, in a sentence or two.
         kind: Of the method, where another kind has a method of the same name.
-        fields: model, n, seeds, unit, arms, comparisons and controls, where something was measured.
+        fields: model, n, seeds, unit, arms, comparisons and controls, where something was measured, and the rule where
+            `benchmarks/methods/rules.py` does not make it.
     """
     setting = machine(1)
     evidence = {
@@ -62,9 +66,26 @@ def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", 
         "comparisons": [],
         "controls": ["none was run"],
         **fields,
-        "verdict": verdict,
         "sentence": sentence,
     }
+    declared = method_of(name, kind)
+    evidence.setdefault("rule", rules.rule_of(name, declared.kind, evidence))
+    evidence = judged(evidence, declared.claim)
     file = FOLDER / (f"{name}.{kind}.json" if kind else f"{name}.json")
     save(file, evidence)
-    print(f"{name}: {verdict}. {sentence}", flush=True)
+    print(f"{name}: {evidence['verdict']}. {evidence['because']} {sentence}", flush=True)
+
+
+def judged(record: dict[str, Any], claim: str) -> dict[str, Any]:
+    """The record with its verdict, the bound, and the numbers that both are from."""
+    judgement = judge(record, claim, ROOT)
+    verdict = asdict(judgement)
+    kept = {key: value for key, value in record.items() if key not in (*verdict, "sentence")}
+    return {**kept, **verdict, "sentence": record["sentence"]}
+
+
+def method_of(name: str, kind: str = "") -> Method:
+    """The method that a record of this name is of; of several kinds the one that claims something."""
+    declared = [of[name] for of in map(methods, KINDS) if name in of]
+    named = [method for method in declared if method.kind == kind or not kind]
+    return max(named, key=lambda method: bool(method.claim))

@@ -38,7 +38,11 @@ def by_method(record: Record) -> str:
         measured = evidence(method)
         if measured is None or "memories FOLDER" not in measured["command"]:
             continue
-        gaps = {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
+        gaps = {
+            gap["against"].rpartition(" on ")[0]: gap
+            for gap in measured["comparisons"]
+            if gap["against"].endswith(" streams")
+        }
         settings = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
         arm = settings[0] if settings[0].endswith("+on") else max(settings, key=lambda arm: arms[arm]["mean"]["mean"])
         others = [arms[of]["mean"] for of in settings if of != arm]

@@ -14,7 +14,9 @@ import pytest
 
 import keepworth
 import keepworth.registry
-from benchmarks.methods import page, taxonomy
+from benchmarks.methods import judge, page, taxonomy
+from benchmarks.methods.write import judged
+from keepworth.evaluation.verdicts import VERDICTS
 from keepworth.registry import KINDS, TAGS, Kind, evidence, methods
 
 SOURCE = Path(keepworth.__file__).parent
@@ -29,11 +31,11 @@ METHOD = Method(kind="policy", name="NAME", title="Mine", about="what I made", m
 """
 FIELDS = {
     "kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on", "verdict",
-    "evidence",
+    "evidence", "bound", "uncommitted",
 }  # fmt: skip
 MEASURED = {
     "name", "command", "revision", "machine", "model", "n", "seeds", "unit", "arms", "comparisons", "controls",
-    "verdict", "sentence",
+    "rule", "verdict", "bound", "because", "where", "sentence",
 }  # fmt: skip
 
 
@@ -166,10 +168,54 @@ def test_generated_method_pages_are_current() -> None:
         measured = json.loads(file.read_text(encoding="utf-8"))
         assert set(measured) == MEASURED, file
         assert measured["name"] == file.stem.partition(".")[0]
-        assert measured["verdict"] in ("held", "held in part", "not held", "not reachable here")
+        assert measured["verdict"] in VERDICTS
         assert measured["controls"], file
         assert all(set(arm) == {"name", "mean", "interval", "n"} for arm in measured["arms"])
         assert all(set(other) == {"against", "mean", "interval"} for other in measured["comparisons"])
         names = re.findall(r"python -m (benchmarks[\w.]+)", measured["command"])
         here = all(Path(page.__file__).parents[2].joinpath(f"{name.replace('.', '/')}.py").is_file() for name in names)
         assert here or measured["command"].startswith(f"git checkout {measured['revision']}; "), file
+        assert (measured["verdict"] == "stale") == (not here or "git checkout" in measured["command"]), file
+
+
+def test_every_stored_verdict_is_the_one_that_the_rule_gives_the_stored_numbers() -> None:
+    for method, file, record in judge.records():
+        assert record["rule"] == judge.rule_now(method, record), f"{file.name}: python -m benchmarks.methods.judge"
+        claims = [each.claim for kind in KINDS for each in methods(kind).values() if each.name == method.name]
+        verdicts = [judged(record, claim) for claim in (method.claim, *claims)]
+        assert record in verdicts, f"{file.name}: python -m benchmarks.methods.judge"
+
+
+def test_a_method_that_helps_somewhere_and_harms_over_all_says_both_in_the_list() -> None:
+    listed = keepworth_methods("--kind", "policy").stdout
+    assert "[not held: helps on events and harms over all]" in " ".join(listed.split())
+
+
+def test_the_list_counts_verdicts_and_what_was_measured_on_uncommitted_code() -> None:
+    listed = keepworth_methods("--kind", "objective").stdout
+    rows = [json.loads(line) for line in keepworth_methods("--kind", "objective", "--json").stdout.splitlines()]
+    undecided = sum(row["verdict"] == "undecided" for row in rows)
+    assert f"{len(rows)} methods: " in listed
+    assert f" {undecided} undecided" in listed
+    assert f"* {sum(row['uncommitted'] for row in rows)} of them were measured on a tree with changes" in listed
+    assert "[undecided*]" in listed
+
+
+def test_a_record_whose_command_is_gone_is_stale_in_the_list(tmp_path: Path) -> None:
+    copied = tmp_path / "src" / "keepworth"
+    shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__", "evidence"))
+    records = tmp_path / "benchmarks" / "methods"
+    records.mkdir(parents=True)
+    shutil.copy(Path(page.__file__).parent / "gspo.json", records)
+    shown = keepworth_methods("show", "gspo", path=tmp_path / "src").stdout
+    assert re.search(r"^  verdict +stale$", shown, re.M)
+    assert "benchmarks.objectives.run, benchmarks.methods.objectives is gone" in shown
+
+
+def test_methods_show_prints_the_rule_the_numbers_and_the_bound() -> None:
+    shown = keepworth_methods("show", "dr_grpo").stdout
+    assert re.search(r"^  verdict +undecided$", shown, re.M)
+    assert "+0.049 [-0.076, +0.175] against grpo: dr_grpo, all" in shown
+    assert "+0.175 is the largest gain that the numbers allow" in shown
+    assert "A gain worth having is .05 of the score's range" in shown
+    assert "on a tree with changes that are in no commit" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 from keepworth.base.errors import KeepworthError, UnknownName, called_as, require_known
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
-from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods, spelling
+from keepworth.evaluation.verdicts import ABSENT, GAIN, NEAR, RULE, STALE, VERDICTS, command_gone, is_dirty
+from keepworth.registry import KINDS, PACKAGE, TAGS, broken, evidence, file_of, methods, spelling
 
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
 )
 
+UNMEASURED = "not measured"
 LONGEST_COMMAND = 400
 """Characters of a command that `show` prints."""
 
@@ -34,6 +37,7 @@ def list_methods(
         require_known("tag", tag, [tag for tags in TAGS.values() for tag in tags])
     wanted = kind.replace("-", "_")
     kinds = [name for name in KINDS if name == require_known("kind", wanted, KINDS)] if kind else KINDS
+    counted, uncommitted = Counter[str](), 0
     for name in kinds:
         tagged = [method for method in methods(name).values() if not tag or tag in method.tags]
         rows = sorted(tagged, key=lambda method: method.name)
@@ -42,7 +46,14 @@ def list_methods(
                 say_json(_row(method))
         elif rows:
             say(f"\n{name}")
-            say_terms([(method.name, f"{method.about}{_paper(method)} [{_verdict(method)}]") for method in rows])
+            say_terms([(method.name, f"{method.about}{_paper(method)} [{_marked(method)}]") for method in rows])
+        counted.update(map(_verdict, rows))
+        uncommitted += sum(_is_dirty(method) for method in rows)
+    if not as_json and counted:
+        each = ", ".join(f"{counted[verdict]} {verdict}" for verdict in (*VERDICTS, UNMEASURED) if counted[verdict])
+        say(f"\n{counted.total()} methods: {each}.")
+    if not as_json and uncommitted:
+        say(f"* {uncommitted} of them were measured on a tree with changes that are in no commit.")
     for file in broken():
         say(f"\nnot loaded: {file.path}: {file.reason}", error=True)
 
@@ -58,7 +69,7 @@ def show(
     if not of_name:
         raise UnknownName("method", name, methods())
     for method in of_name:
-        measured = evidence(method)
+        measured = _measured(method)
         if as_json:
             say_json({**_row(method), "evidence": measured})
             continue
@@ -69,13 +80,11 @@ def show(
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
         report: Any = measured or {}
-        rows += [
-            ("verdict", _verdict(method)),
-            ("because", report.get("sentence", "")),
-            ("unit", report.get("unit", "")),
-        ]
+        rows += [("verdict", _verdict(method)), *_judged(report)] if report else [("verdict", UNMEASURED)]
+        rows += [("measured", report.get("sentence", "")), ("unit", report.get("unit", ""))]
         rows += [("controls", ", ".join(report.get("controls", ())))]
-        when = f"{report.get('revision')}, at which the command was run; what it names may be gone since"
+        when = f"{report.get('revision')}, at which the command was run"
+        when += ", on a tree with changes that are in no commit" if report and is_dirty(report) else ""
         rows += [("revision", when if report else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
@@ -84,16 +93,24 @@ def show(
         if command := report.get("command", ""):  # to be copied, so it is not broken
             say(f"  command: {command if len(command) <= LONGEST_COMMAND else '--json prints it, as it is long'}")
         worlds: dict[str, list[str]] = {}
+        gaps: list[Any] = []
         for arm in report.get("arms", ()):
             of, _, world = arm["name"].partition(" on ")
             if world:
                 worlds.setdefault(f"{world} (n = {arm['n']})", []).append(f"{of} {arm['mean']:.3f}")
             else:
                 say(f"  {of}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+        for gap in report.get("comparisons", ()):
+            other, _, world = gap["against"].rpartition(" on ")
+            line = next((line for name, line in worlds.items() if name.startswith(f"{world} (")), None)
+            if line is None:
+                gaps.append(gap)
+            else:
+                line.append(f"{gap['mean']:+.3f} against {other}")
         if worlds:
             say_terms([(world, ", ".join(means)) for world, means in worlds.items()])
             say("  These are means; --json prints their intervals, too.")
-        for gap in report.get("comparisons", ()):
+        for gap in gaps:
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
 
@@ -139,9 +156,10 @@ def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json:
 
 def _row(method: Any) -> dict[str, Any]:
     names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on")
-    measured = evidence(method)
+    measured = _measured(method) or {}
     file = f"benchmarks/methods/{measured['file']}" if measured else ""
-    return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}
+    known = {"verdict": _verdict(method), "bound": measured.get("bound"), "uncommitted": _is_dirty(method)}
+    return {**{name: getattr(method, name) for name in names}, **known, "evidence": file}
 
 
 READ_FROM = {
@@ -170,5 +188,43 @@ def _paper(method: Any) -> str:
     return f" ({method.paper})" if method.paper else ""
 
 
+def _measured(method: Any) -> dict[str, Any] | None:
+    """The evidence of a method; in a checkout without its command it is stale, whatever the file says."""
+    measured = evidence(method)
+    root = PACKAGE.parents[1]
+    if measured and (root / "benchmarks" / "methods").is_dir() and (why := command_gone(measured["command"], root)):
+        return measured if measured["verdict"] == STALE else {**measured, "verdict": STALE, "because": why}
+    return measured
+
+
 def _verdict(method: Any) -> str:
-    return str((evidence(method) or {}).get("verdict", "not measured"))
+    return str((_measured(method) or {}).get("verdict", UNMEASURED))
+
+
+def _marked(method: Any) -> str:
+    where = (_measured(method) or {}).get("where", "")
+    return f"{_verdict(method)}{'*' if _is_dirty(method) else ''}{where and f': {where}'}"
+
+
+def _is_dirty(method: Any) -> bool:
+    measured = evidence(method)
+    return measured is not None and is_dirty(measured)
+
+
+def _judged(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a verdict means, the numbers that it is from, the largest gain that they allow, and the rule."""
+    rule, bound = report["rule"], report["bound"]
+    own = ", ".join(
+        f"{name} {rule[name]} instead of {usual}"
+        for name, usual in (("gain", GAIN), ("near", NEAR), ("range", 1.0))
+        if rule.get(name, usual) != usual
+    )
+    least = f"{bound:+.3f} is the largest gain that the numbers allow" if bound is not None else ""
+    return [
+        ("which means", VERDICTS[report["verdict"]]),
+        ("where", report["where"]),
+        ("because", report["because"]),
+        ("bound", least if report["verdict"] != ABSENT else ""),
+        ("claim judged", rule.get("claim", "")),
+        ("rule", f"{RULE}{f' Here: {own}.' if own else ''}"),
+    ]

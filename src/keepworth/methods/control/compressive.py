@@ -94,6 +94,7 @@ METHOD = Method(
     about="Attends to the last steps and to means of the steps before them",
     tags=("latent", "working", "formation", "evolution", "retrieval"),
     paper="arXiv 1911.05507",
+    claim="In the object matching of DMLab it learns faster and more stably than Transformer-XL.",
     differs="Means replace a trained convolution with its reconstruction loss, positions are coded by age, and norms come first.",
     make=make,
     extra="control",

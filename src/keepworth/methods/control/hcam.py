@@ -101,6 +101,7 @@ METHOD = Method(
     about="Stores the past in chunks, attends to their summaries and then inside the best chunks",
     tags=("latent", "working", "formation", "retrieval"),
     paper="arXiv 2105.14039",
+    claim="With 8 dances of ballet it is right in above 90 %, where Transformer-XL is at chance or needs shorter delays.",
     differs="It has one layer, sees the chunk that is being filled, and has no reconstruction loss.",
     make=make,
     extra="control",

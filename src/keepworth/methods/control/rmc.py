@@ -77,6 +77,7 @@ METHOD = Method(
     about="Keeps slots that attend to one another and to the input, with gates that write",
     tags=("latent", "working", "formation", "evolution", "retrieval"),
     paper="arXiv 1806.01822",
+    claim="In the viewable world of Mini Pacman it has about twice the score of an LSTM.",
     make=make,
     extra="control",
 )

@@ -16,4 +16,5 @@ METHOD = preset_method(
         "code",
         note="The size of the step follows mean length / length_budget: retune the learning rate with the budget.",
     ),
+    claim="A 7B model was the best of its size after 27 hours on 8 A100, with 43.3 % of AIME24 (not verified).",
 )

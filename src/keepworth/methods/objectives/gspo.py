@@ -20,4 +20,5 @@ METHOD = preset_method(
         "code",
         note="The clip range is about a thousand times narrower than a token's: do not reuse 0.2. A sequence is one row.",
     ),
+    claim="Training is stabler and more efficient than with GRPO, of mixtures of experts above all (no number checked).",
 )

@@ -88,4 +88,5 @@ METHOD = preset_method(
         "Each distinct (prefix, token) counts once. Wants large groups (about 50) and short answers.",
         "Batch.ids; the trainer applies adapter_decay",
     ),
+    claim="With LoRA it learns where GRPO on all tokens does not improve (no number checked).",
 )

@@ -130,6 +130,7 @@ METHOD = recipe_method(
     name="strings",
     title="String composition",
     paper="arXiv 2509.25123",
+    claim="What reinforcement teaches on compositions of two carries over to deeper ones (no number checked).",
     about="Learns functions one by one and composes them by reinforcement",
     differs="A function moves words instead of characters, and a few compositions are imitated first.",
     label="small",

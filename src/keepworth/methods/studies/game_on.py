@@ -201,6 +201,7 @@ METHOD = Method(
     name="game_on",
     title="Game On",
     paper="arXiv 2409.03402",
+    claim="A model that proposes and judges experiments gathers skills without a person (no number checked).",
     about="An experimenter proposes tasks from successes and failures, takes hard ones apart, finds skills and judges progress",
     tags=("token", "experiential", "formation"),
     differs=(

@@ -78,8 +78,8 @@ def write(name: str, command: str, sentence: str, kind: str = "", **fields: Any)
 
 def judged(record: dict[str, Any], claim: str) -> dict[str, Any]:
     """The record with its verdict, the bound, and the numbers that both are from."""
-    judgement = judge(record, claim, ROOT)
-    verdict = asdict(judgement)
+    ruling = judge(record, claim, ROOT)
+    verdict = asdict(ruling)
     kept = {key: value for key, value in record.items() if key not in (*verdict, "sentence")}
     return {**kept, **verdict, "sentence": record["sentence"]}
 

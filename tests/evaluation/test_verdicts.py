@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.verdicts import Judgement, command_gone, judge
+from keepworth.evaluation.verdicts import Ruling, command_gone, judge
 
 
 def record(*gaps: tuple[str, float, float], places: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def record(*gaps: tuple[str, float, float], places: dict[str, Any] | None = None
     }
 
 
-def verdict(*gaps: tuple[str, float, float], claim: str = "It gains.", **fields: Any) -> Judgement:
+def verdict(*gaps: tuple[str, float, float], claim: str = "It gains.", **fields: Any) -> Ruling:
     return judge(record(*gaps, **fields), claim)
 
 
@@ -45,9 +45,9 @@ def verdict(*gaps: tuple[str, float, float], claim: str = "It gains.", **fields:
 def test_where_the_interval_lies_is_the_verdict_and_its_upper_end_the_bound(
     low: float, high: float, expected: str
 ) -> None:
-    judgement = verdict(("baseline", low, high))
-    assert (judgement.verdict, judgement.bound) == (expected, high)
-    assert f"[{low:+.3f}, {high:+.3f}] against baseline" in judgement.because
+    ruling = verdict(("baseline", low, high))
+    assert (ruling.verdict, ruling.bound) == (expected, high)
+    assert f"[{low:+.3f}, {high:+.3f}] against baseline" in ruling.because
 
 
 def test_a_gain_must_hold_against_the_baseline_and_against_its_control() -> None:
@@ -85,8 +85,8 @@ def test_a_paper_may_name_another_gain_and_another_range() -> None:
 def test_help_on_one_world_and_harm_over_all_are_both_said() -> None:
     places = {name: {"above": [f"baseline, {name}"]} for name in ("over all", "events", "drift")}
     gaps = (("baseline, over all", -0.1, -0.06), ("baseline, events", 0.05, 0.09), ("baseline, drift", -0.3, -0.2))
-    judgement = verdict(*gaps, places=places)
-    assert (judgement.verdict, judgement.where) == ("not held", "helps on events and harms over all")
+    ruling = verdict(*gaps, places=places)
+    assert (ruling.verdict, ruling.where) == ("not held", "helps on events and harms over all")
     over_all = (("baseline, over all", -0.01, 0.03), *gaps[1:])
     assert verdict(*over_all, places=places).verdict == "held in part"
 
@@ -112,17 +112,15 @@ def test_claims_of_less_and_of_as_much_have_their_own_sides() -> None:
 
 def test_a_record_says_why_a_claim_was_not_reachable_and_why_a_mechanism_was_off() -> None:
     for field, expected in (("unreachable", "not reachable here"), ("off", "no room here")):
-        judgement = verdict(("baseline", 0.1, 0.3), rule={field: "Its data is not here."})
-        assert (judgement.verdict, judgement.because, judgement.bound) == (expected, "Its data is not here.", None)
+        ruling = verdict(("baseline", 0.1, 0.3), rule={field: "Its data is not here."})
+        assert (ruling.verdict, ruling.because, ruling.bound) == (expected, "Its data is not here.", None)
 
 
-def test_a_record_whose_command_is_gone_is_stale_and_keeps_its_numbers(tmp_path: Path) -> None:
+def test_a_record_without_its_command_is_stale_and_keeps_its_numbers(tmp_path: Path) -> None:
     gone = record(("baseline", 0.1, 0.3), command="python -m benchmarks.elsewhere.gone --seeds 3")
-    judgement = judge(gone, "It gains.", tmp_path)
-    assert judgement.verdict == "stale"
-    assert judgement.because.startswith(
-        "benchmarks.elsewhere.gone is gone. By its numbers: held. +0.200 [+0.100, +0.300]"
-    )
+    ruling = judge(gone, "It gains.", tmp_path)
+    assert ruling.verdict == "stale"
+    assert ruling.because.startswith("benchmarks.elsewhere.gone is gone. By its numbers: held. +0.200 [+0.100, +0.300]")
     assert (
         command_gone("git checkout 9c9be037; keepworth eval run", tmp_path) == "Its code is in revision 9c9be037 alone."
     )

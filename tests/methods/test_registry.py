@@ -201,7 +201,7 @@ def test_the_list_counts_verdicts_and_what_was_measured_on_uncommitted_code() ->
     assert "[undecided*]" in listed
 
 
-def test_a_record_whose_command_is_gone_is_stale_in_the_list(tmp_path: Path) -> None:
+def test_a_record_without_its_command_is_stale_in_the_list(tmp_path: Path) -> None:
     copied = tmp_path / "src" / "keepworth"
     shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__", "evidence"))
     records = tmp_path / "benchmarks" / "methods"

@@ -50,8 +50,8 @@ def list_methods(
         counted.update(map(_verdict, rows))
         uncommitted += sum(_is_dirty(method) for method in rows)
     if not as_json and counted:
-        each = ", ".join(f"{counted[verdict]} {verdict}" for verdict in (*VERDICTS, UNMEASURED) if counted[verdict])
-        say(f"\n{counted.total()} methods: {each}.")
+        numbers = ", ".join(f"{counted[verdict]} {verdict}" for verdict in (*VERDICTS, UNMEASURED) if counted[verdict])
+        say(f"\n{counted.total()} methods: {numbers}.")
     if not as_json and uncommitted:
         say(f"* {uncommitted} of them were measured on a tree with changes that are in no commit.")
     for file in broken():
@@ -158,8 +158,8 @@ def _row(method: Any) -> dict[str, Any]:
     names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on")
     measured = _measured(method) or {}
     file = f"benchmarks/methods/{measured['file']}" if measured else ""
-    known = {"verdict": _verdict(method), "bound": measured.get("bound"), "uncommitted": _is_dirty(method)}
-    return {**{name: getattr(method, name) for name in names}, **known, "evidence": file}
+    judged = {"verdict": _verdict(method), "bound": measured.get("bound"), "uncommitted": _is_dirty(method)}
+    return {**{name: getattr(method, name) for name in names}, **judged, "evidence": file}
 
 
 READ_FROM = {
@@ -214,7 +214,7 @@ def _is_dirty(method: Any) -> bool:
 def _judged(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a verdict means, the numbers that it is from, the largest gain that they allow, and the rule."""
     rule, bound = report["rule"], report["bound"]
-    own = ", ".join(
+    differing = ", ".join(
         f"{name} {rule[name]} instead of {usual}"
         for name, usual in (("gain", GAIN), ("near", NEAR), ("range", 1.0))
         if rule.get(name, usual) != usual
@@ -226,5 +226,5 @@ def _judged(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("because", report["because"]),
         ("bound", least if report["verdict"] != ABSENT else ""),
         ("claim judged", rule.get("claim", "")),
-        ("rule", f"{RULE}{f' Here: {own}.' if own else ''}"),
+        ("rule", f"{RULE}{f' Here: {differing}.' if differing else ''}"),
     ]

@@ -46,8 +46,8 @@ ALL = "over all"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """A verdict of `VERDICTS`.
+class Ruling:
+    """What the rule says of a record.
 
     Attributes:
         verdict: The verdict.
@@ -74,7 +74,7 @@ class _Place:
     words: str
 
 
-def judge(record: Mapping[str, Any], claim: str, root: Path | None = None) -> Judgement:
+def judge(record: Mapping[str, Any], claim: str, root: Path | None = None) -> Ruling:
     """The verdict of a record.
 
     Args:
@@ -82,18 +82,18 @@ def judge(record: Mapping[str, Any], claim: str, root: Path | None = None) -> Ju
         claim: What the method's paper claims; a claim in the record's rule counts before it.
         root: The checkout in which the record's command must be there, None where there is none.
     """
-    judgement = _of_numbers(record, record["rule"].get("claim") or claim)
+    ruling = _of_numbers(record, record["rule"].get("claim") or claim)
     why = command_gone(record["command"], root) if root else ""
     if not why:
-        return judgement
-    because = f"{why} By its numbers: {judgement.verdict}. {judgement.because}"
-    return Judgement(STALE, judgement.bound, because, judgement.where)
+        return ruling
+    because = f"{why} By its numbers: {ruling.verdict}. {ruling.because}"
+    return Ruling(STALE, ruling.bound, because, ruling.where)
 
 
 def command_gone(command: str, root: Path) -> str:
     """Why a record's command cannot be run in a checkout, "" where it can."""
-    if found := re.search(r"git checkout (\w+)", command):
-        return f"Its code is in revision {found[1]} alone."
+    if checkout := re.search(r"git checkout (\w+)", command):
+        return f"Its code is in revision {checkout[1]} alone."
     modules = dict.fromkeys(re.findall(r"python -m (benchmarks[\w.]*\w)", command))
     gone = [name for name in modules if not _is_module(root.joinpath(*name.split(".")))]
     return f"{', '.join(gone)} is gone." if gone else ""
@@ -108,15 +108,15 @@ def _is_module(path: Path) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
-def _of_numbers(record: Mapping[str, Any], claim: str) -> Judgement:
+def _of_numbers(record: Mapping[str, Any], claim: str) -> Ruling:
     rule = record["rule"]
     for field, verdict in (("unreachable", ABSENT), ("missing", BEFORE), ("off", NO_ROOM)):
         if why := rule.get(field):
-            return Judgement(verdict, None, why)
+            return Ruling(verdict, None, why)
     if _clusters(record) < 2 and not rule.get("units"):
-        return Judgement(BEFORE, None, "It is of one seed, so that no interval over seeds is there.")
+        return Ruling(BEFORE, None, "It is of one seed, so that no interval over seeds is there.")
     if record["controls"] in ([], ["none was run"]):
-        return Judgement(BEFORE, None, "It has no control that could have refuted it.")
+        return Ruling(BEFORE, None, "It has no control that could have refuted it.")
     near = rule["near"] * rule["range"]
     rooms = {place: _room(record, of.get("room", ())) for place, of in rule["places"].items()}
     closed = {place: room for place, room in rooms.items() if room is not None and room < near}
@@ -124,7 +124,7 @@ def _of_numbers(record: Mapping[str, Any], claim: str) -> Judgement:
     lacks = [f"{f'{place} ' if place else ''}({room:.2f})" for place, room in closed.items()]
     words = f"too near are the best simple rule and the oracle: {', '.join(lacks)}" if lacks else ""
     if not places:
-        return Judgement(NO_ROOM, None, _sentence([words]))
+        return Ruling(NO_ROOM, None, _sentence([words]))
     several = [place for place in places if place != ALL]
     plain = {place: _judge_place(place, of, record) for place, of in places.items()}
     wide = {place: _judge_place(place, places[place], record, looks=len(several)) for place in several}
@@ -139,11 +139,11 @@ def _of_numbers(record: Mapping[str, Any], claim: str) -> Judgement:
     texts = [*(of.words for of in deciding), words]
     if held:
         part = rule.get("part") or ("" if claim else "No claim is recorded that it could hold.")
-        return Judgement(IN_PART if part else HELD, bound, _sentence(texts, part), where)
+        return Ruling(IN_PART if part else HELD, bound, _sentence(texts, part), where)
     if gains and not harms:
-        return Judgement(IN_PART, bound, _sentence(texts, rule.get("part", "")), where)
+        return Ruling(IN_PART, bound, _sentence(texts, rule.get("part", "")), where)
     undecided = any(of.state != NOT_HELD for of in deciding)
-    return Judgement(UNDECIDED if undecided else NOT_HELD, bound, _sentence(texts), where)
+    return Ruling(UNDECIDED if undecided else NOT_HELD, bound, _sentence(texts), where)
 
 
 def _of_places(helped: Sequence[str], gains: Sequence[str], harmed: Sequence[str], harms: bool, verb: str) -> str:

@@ -191,7 +191,7 @@ def test_a_method_that_helps_somewhere_and_harms_over_all_says_both_in_the_list(
     assert "[not held: helps on events and harms over all]" in " ".join(listed.split())
 
 
-def test_the_list_counts_verdicts_and_what_was_measured_on_uncommitted_code() -> None:
+def test_the_list_counts_verdicts_and_records_of_uncommitted_code() -> None:
     listed = keepworth_methods("--kind", "objective").stdout
     rows = [json.loads(line) for line in keepworth_methods("--kind", "objective", "--json").stdout.splitlines()]
     undecided = sum(row["verdict"] == "undecided" for row in rows)

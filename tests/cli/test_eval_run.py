@@ -296,3 +296,21 @@ def test_stopped_evaluation_states_the_rest_and_resumes(tmp_path: Path, monkeypa
     monkeypatch.undo()
     called(*words)
     assert len((out / "rows.jsonl").read_text().splitlines()) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--setting", "oracle"], "nothing says which attempts would help"),
+        (["--judge", "m"], "brings its own rewards"),
+        (["--reader", "none"], "is played by a model"),
+        (["--data", "."], "--data has no effect"),
+        (["--split", "train"], "are tried before a question is asked"),
+        (["--set", "attempt=3"], "no setting 'attempt'"),
+        (["--set", "max_tokens=0"], "max_tokens is 1 or more"),
+    ],
+)
+def test_an_option_that_a_taskset_cannot_heed_is_refused(words: list[str], message: str) -> None:
+    outcome = CliRunner().invoke(app, ["eval", "run", "verifiers:games", *words])
+    assert isinstance(outcome.exception, KeepworthError)
+    assert message in str(outcome.exception)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from keepworth import train
 from keepworth.base.errors import KeepworthError
+from keepworth.cli.main import app
 from keepworth.records.episode import Episode
 from keepworth.training.run_folder import RunFolder
 from tests.learning.intercepted import write_chat_model
@@ -69,6 +72,54 @@ def test_an_unusable_taskset_is_refused_with_its_reason(tmp_path: Path, taskset:
         train(taskset, reward="exact_match", model="none", runs=tmp_path)
     with pytest.raises(KeepworthError, match=r"cannot be loaded: .*colour"):
         train(f"{taskset},colour=red", model="none", runs=tmp_path)
+
+
+HELPED = """
+import verifiers.v1 as vf
+
+class HelpedTask(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
+    @vf.reward
+    async def remembers(self, trace: vf.Trace) -> float:
+        return 2.0 * ("which earned 0, to: say" in self.data.prompt)
+
+class HelpedTaskset(vf.Taskset[HelpedTask, vf.TasksetConfig]):
+    def load(self):
+        for number in range(40):
+            yield HelpedTask(vf.TaskData(name=f"task{number}", prompt=f"say {number}"), self.config.task)
+
+__all__ = ["HelpedTaskset"]
+"""
+
+
+def test_a_taskset_is_measured_with_a_memory_of_attempts_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helped.py").write_text(HELPED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    model = str(write_chat_model(tmp_path / "model"))
+    words = ["eval", "run", "verifiers:helped", "none", "keepworth", "--reader", model, "--limit", "2", "--json"]
+    words += ["--set", "attempts=2", "--set", "max_tokens=4", "--encoder", "hashing", "--setting", "frozen,live"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    arms = json.loads(answer.stdout)["arms"]
+    assert {name: arm["scores"]["score"]["mean"] for name, arm in arms.items()} == {
+        "none": 0.0,
+        "keepworth": 2.0,
+        "keepworth+live": 2.0,
+    }
+    assert arms["keepworth"]["scores"]["remembers"]["mean"] == 2.0
+    # What was played is stored, so that the same command needs no model.
+    again = CliRunner().invoke(app, words)
+    assert json.loads(again.stdout)["arms"] == arms
+
+
+def test_a_taskset_that_cannot_be_played_says_why(tmp_path: Path, taskset: str) -> None:
+    words = ["eval", "run", taskset, "none", "--reader", "http://127.0.0.1:9", "--model", "m", "--set", "attempts=1"]
+    answer = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert isinstance(answer.exception, KeepworthError)
+    assert "none of 1 tasks" in str(answer.exception)
+    assert "ProviderError" in str(answer.exception)
 
 
 def test_our_questions_are_loaded_and_judged_by_verifiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,8 @@ from keepworth.registry import methods
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
     from keepworth.evaluation.judge import Judge
+    from keepworth.evaluation.tasksets import OpenedTaskset, TasksetReader
+    from keepworth.models.inprocess import InProcessModel
 
 USUAL = ("none", "bm25", "dense", "keepworth")
 READER = "smollm2-135m-instruct"
@@ -99,6 +102,7 @@ def listing(
     examples="""
     keepworth eval run longmemeval none bm25 keepworth --setting frozen,oracle
     keepworth eval run mine.jsonl none keepworth --reader http://localhost:8000 --model my-model
+    keepworth eval run verifiers:my-taskset none keepworth --set attempts=32 --reader http://localhost:8000 --model my-model
     keepworth eval run demo --diagnose
     keepworth eval run mine coins --diagnose spurious pass_at_k
     """
@@ -108,7 +112,9 @@ def run(
     benchmark: Annotated[
         str,
         argument(
-            "", "A name from `keepworth eval list`, or a .jsonl file of your own; with --diagnose a finished run."
+            "",
+            "A name from `keepworth eval list`, a .jsonl file of your own, or verifiers:NAME for a taskset of verifiers; with "
+            "--diagnose a finished run.",
         ),
     ],
     systems: Annotated[list[str] | None, argument("", f"Measured; {', '.join(USUAL)} if none is named.")] = None,
@@ -120,7 +126,7 @@ def run(
         str,
         option(
             "--reader",
-            "Who answers: a model's name or folder, run:NAME for the answerer that a run trained, the URL of an "
+            "Who answers: a model's name or folder, run:NAME for the model that a run trained, the URL of an "
             "OpenAI-compatible endpoint, or `none` to look only at what is found.",
         ),
     ] = READER,
@@ -163,18 +169,28 @@ def run(
     from keepworth.evaluation.reading import ChatReader
     from keepworth.evaluation.run import arms_of, evaluate, open_questions
     from keepworth.evaluation.system import SETTINGS
+    from keepworth.evaluation.tasksets import open_taskset, remember_attempts
     from keepworth.memory import by_name
+    from keepworth.training.tasksets import PREFIX
 
     require("eval", "keepworth eval run")
     names = systems or list(USUAL)
     if len(set(names)) < len(names):
         raise KeepworthError(f"a system of {', '.join(names)} is named twice.", "Name each once.")
     wanted = [require_known("setting", setting, SETTINGS) for setting in settings.split(",")]
-    opened, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
-    folder = out or Path("runs/eval") / opened.name
+    answering: BenchmarkReader | None
+    if benchmark.startswith(PREFIX):
+        _refuse_for_taskset(benchmark, wanted, data, judge, reader)
+        taskset = open_taskset(benchmark, split, assign or [], limit)
+        name, tasks, identity = taskset.name, taskset.questions, dict(taskset.identity)
+        answering = _player_of(taskset, reader, endpoint_model, key_variable, runs)
+    else:
+        opened, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
+        name, answering, taskset = opened.name, reader_of(reader, endpoint_model, key_variable, runs), None
+    folder = out or Path("runs/eval") / name
     vectors = cache(lambda: KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
-    answering = reader_of(reader, endpoint_model, key_variable, runs)
     console = terminal(stderr=as_json)  # standard output has the result and nothing else
+    announce = partial(console.print, highlight=False, markup=False)
     with (
         Progress(console=console, disable=not console.is_terminal) as progress,
         stopping("The same command continues with what is missing."),
@@ -186,12 +202,13 @@ def run(
             {name: maker(name, vectors, patience) for name in ["none", *names]},
             folder,
             {**identity, "encoder": encoder, "judge": judge or "none"},
+            prepare=None if taskset is None else lambda model: remember_attempts(taskset, model, announce),
             reader=answering,
             judge=_judge_of(judge, reader, key_variable),
             seeds=seeds,
             tokens=tokens,
             words=words,
-            announce=lambda text: console.print(text, highlight=False),
+            announce=announce,
             progress=lambda arm, done, total: progress.update(bar, description=arm, completed=done, total=total),
         )
     if as_json:
@@ -257,11 +274,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         key_variable: The environment variable that holds the endpoint's key, "" for none.
         runs: The folder in which trained runs are looked up.
     """
-    endpoint = name.startswith(("http://", "https://"))
-    if endpoint and not endpoint_model:
-        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
-    if not endpoint and (endpoint_model or key_variable):
-        raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
+    _check_endpoint(name, endpoint_model, key_variable)
     if name == "none":
         return None
     if not name.startswith("run:"):
@@ -270,10 +283,32 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         return open_reader(name, endpoint_model, key_variable)
 
     require("llm", "a reader in this process")
+    from keepworth.worlds.answerer import ModelReader, Style
+
+    model, weights, style = _trained_model(name, "answerer", runs)
+    return ModelReader(model, weights=weights, style=Style(style))
+
+
+def _check_endpoint(reader: str, model: str, key_variable: str) -> None:
+    """Raises KeepworthError where an option of an endpoint does not fit the reader."""
+    endpoint = reader.startswith(("http://", "https://"))
+    if endpoint and not model:
+        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
+    if not endpoint and (model or key_variable):
+        raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
+
+
+def _trained_model(name: str, role: str, runs: Path) -> tuple[InProcessModel, str, str]:
+    """Returns the model that a run trained, the name of its weights, and the run's style of answers.
+
+    Args:
+        name: "run:NAME".
+        role: The role that it trained; "" for the only one.
+        runs: The folder in which runs are looked up.
+    """
     from keepworth.base.model_files import sha256_of
     from keepworth.training.run_folder import find_run
     from keepworth.training.trained import find_trained
-    from keepworth.worlds.answerer import ModelReader, Style
 
     named = name.removeprefix("run:")
     try:
@@ -282,11 +317,59 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         if named == "demo":
             error.fix = "`keepworth demo` makes it, in some minutes."
         raise
-    trained = find_trained(run, "answerer")
+    trained = find_trained(run, role)
     sums = "-".join(sha256_of(file)[:8] for file in sorted(trained.weights.glob("*.safetensors")))
-    return ModelReader(
-        trained.loaded("bf16"), weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct"))
-    )
+    return trained.loaded("bf16"), f"{run.name}-{sums}", str(run.config.get("style", "direct"))
+
+
+def _refuse_for_taskset(name: str, settings: list[str], data: Path | None, judge: str, reader: str) -> None:
+    """Raises KeepworthError for an option that has no effect on a taskset.
+
+    Args:
+        name: The taskset.
+        settings: The values of --setting.
+        data: The value of --data; that of the environment variable serves all benchmarks.
+        judge: The value of --judge.
+        reader: The value of --reader.
+    """
+    from keepworth.worlds.data_files import VARIABLE
+
+    folder = os.environ.get(VARIABLE)
+    if data is not None and not (folder and data == Path(folder)):
+        raise KeepworthError(f"--data has no effect on {name}, which brings its tasks.", "Leave it out.")
+    if judge:
+        raise KeepworthError(f"{name} brings its own rewards.", "Leave --judge out.")
+    if reader == "none":
+        raise KeepworthError(f"{name} is played by a model.", "Name one: --reader smollm2-135m-instruct, or a URL.")
+    if "oracle" in settings:
+        raise KeepworthError(
+            f"nothing says which attempts would help with a task of {name}.", "Leave the setting `oracle` out."
+        )
+
+
+def _player_of(opened: OpenedTaskset, reader: str, model: str, key_variable: str, runs: Path) -> TasksetReader:
+    """Makes the model that plays a taskset. Raises KeepworthError where an option does not fit.
+
+    Args:
+        opened: The taskset.
+        reader: The value of --reader.
+        model: The name of the model at an endpoint, "" for none.
+        key_variable: The environment variable that holds the endpoint's key, "" for none.
+        runs: The folder in which trained runs are looked up.
+    """
+    from keepworth.evaluation.tasksets import TasksetReader, serve_reader
+
+    _check_endpoint(reader, model, key_variable)
+    if model:
+        return TasksetReader(opened, reader, model, key_variable=key_variable)
+    require("llm", "a model of this process that plays a taskset")
+    from keepworth.base.model_files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    if reader.startswith("run:"):
+        trained, weights, _ = _trained_model(reader, "", runs)
+        return serve_reader(opened, trained, weights)
+    return serve_reader(opened, InProcessModel.load(path_of(reader, kind=ModelKind.LANGUAGE), name=reader))
 
 
 def _judge_of(model: str, url: str, key_variable: str) -> Judge | None:

@@ -45,9 +45,24 @@ CHUNK = 8
 """Questions that the reader answers before their rows are stored: the most that a stopped run loses."""
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a task that was played.
+
+    Attributes:
+        answer: The last words of the model.
+        scores: The reward, as `score`, and its terms.
+        error: Why there is no score; "" where there is one.
+    """
+
+    answer: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+
+
 class BenchmarkReader(Protocol):
     """Answers questions from the items shown. `tokens` counts a text for the budget; `room` is the most tokens that may be
-    shown."""
+    shown. One that has `plays` plays tasks, which bring their own rewards (`plays_of`)."""
 
     @property
     def identity(self) -> str: ...
@@ -58,6 +73,12 @@ class BenchmarkReader(Protocol):
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
         """Returns the index of each chosen option; -1 where none was chosen."""
         ...
+
+
+def plays_of(reader: BenchmarkReader | None) -> Callable[[Sequence[tuple[Task, Sequence[str]]]], list[Played]] | None:
+    """Returns the function with which a reader plays tasks, each with the texts of a memory; None where it answers questions."""
+    plays: Callable[[Sequence[tuple[Task, Sequence[str]]]], list[Played]] | None = getattr(reader, "plays", None)
+    return plays
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +154,7 @@ class Measurement:
         self.name, self.tasks, self.plan, self.reader, self.keep, self.note = name, tasks, plan, reader, keep, note
         self.system, self.rewards = Guarded(make()), Rewards(plan.setting, plan.seed)
         self.judge = None if judge is None else Judging(judge)
+        self.plays = plays_of(reader)
         self.first: frozenset[str] | None = None
         self.waiting: list[tuple[Row, Task, list[Shown]]] = []
         self.counted: tuple[tuple[str, ...], int] = ((), 0)
@@ -212,7 +234,8 @@ class Measurement:
                     self.keep(row)
             elif plan.setting in LIVE:
                 self._finish([(row, task, shown)], keep=not finished)
-                earned = self.rewards.passed_on(row.scores.get("score", 0.0))
+                # Environments reward as they like, and a memory is told rewards from 0 to 1.
+                earned = self.rewards.passed_on(min(1.0, max(0.0, row.scores.get("score", 0.0))))
                 try:
                     if earned is not None:
                         self.system.learn(earned, [item.item for item in shown if item.item])
@@ -293,7 +316,8 @@ class Measurement:
         if self.reader is not None:
             self._read(self.reader, [query for query in asked if "answered itself" not in query[0].scores])
         for row, task, _ in asked:
-            row.scores.pop("answered itself", None)
+            if row.scores.pop("answered itself", None) is None and self.plays is not None:
+                continue
             self._score(row, task, row.answer)
         if self.judge is not None:
             for row, task, _ in asked:
@@ -307,10 +331,17 @@ class Measurement:
 
     def _read(self, reader: BenchmarkReader, asked: Sequence[tuple[Row, Task, list[Shown]]]) -> None:
         """Fills in the reader's answers, or its choices where there are options."""
+        if self.plays is not None:
+            texts_of = [(task, in_time(items, _order(task))) for _, task, items in asked]
+            for (row, _, _), played in zip(asked, self.plays(texts_of), strict=True):
+                row.calls, row.answer, row.error = row.calls + 1, played.answer, played.error
+                row.scores = dict(played.scores) or {"score": 0.0}
+                row.stage = ""  # there is no evidence to lose, and a reward may be any number
+            return
         open_, among = list[tuple[Row, Task, list[str]]](), list[tuple[Row, Task, list[str]]]()
         for row, task, items in asked:
             row.calls += 1
-            texts = in_time(items, {session.id: number for number, session in enumerate(task.sessions)})
+            texts = in_time(items, _order(task))
             (among if task.options else open_).append((row, task, texts))
         if open_:
             for (row, _, _), answer in zip(open_, reader.answers([(t.input, m) for _, t, m in open_]), strict=True):
@@ -321,6 +352,10 @@ class Measurement:
                 row.answer = "" if pick < 0 else shuffle_options(task)[pick]
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
+        if self.plays is not None:
+            row.error = row.error or "it answers by itself, and a task is played by the reader"
+            row.scores = {"score": 0.0}
+            return
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
             row.scores = score_answer(task, answer)
 
@@ -353,6 +388,10 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
             if share is not None:
                 recall[f"{name}@{depth}"] = share
     return recall
+
+
+def _order(task: Task) -> dict[str, int]:
+    return {session.id: number for number, session in enumerate(task.sessions)}
 
 
 def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,10 @@ from keepworth.base.errors import KeepworthError
 from keepworth.base.line_file import append_lines, read_lines
 from keepworth.base.model_errors import NoWholeAnswer
 from keepworth.base.text import as_line
+from keepworth.evaluation.harness import BenchmarkReader, Played, plays_of
 
 if TYPE_CHECKING:
-    from keepworth.evaluation.harness import BenchmarkReader
+    from keepworth.records.episode import Task
 
 Query = TypeVar("Query")
 PROMPT = """Answer the question from the memory. Give the answer alone, as short as it can be.
@@ -149,6 +151,7 @@ class KeptAnswers:
         self._reader, self._file, self._at_once = reader, folder / f"answers-{name}.jsonl", at_once
         self._known = {record["key"]: record["answer"] for record in read_lines(self._file)}
         self.identity, self.room, self.tokens = reader.identity, reader.room, reader.tokens
+        self.plays = None if plays_of(reader) is None else self._play
 
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         keys = [_key(question, memories) for question, memories in queries]
@@ -158,6 +161,23 @@ class KeptAnswers:
         keys = [_key(question, (*memories, "\x1d", *options)) for question, memories, options in queries]
         picks = self._cached(keys, queries, lambda some: [str(pick) for pick in self._reader.choices(some)])
         return [int(pick) for pick in picks]
+
+    def _play(self, queries: Sequence[tuple[Task, Sequence[str]]]) -> list[Played]:
+        plays = plays_of(self._reader)
+        assert plays is not None
+        keys = [_key(task.key, ("\x1d", *texts)) for task, texts in queries]
+        fresh = {key: query for key, query in zip(keys, queries, strict=True) if key not in self._known}
+        failed = dict[str, Played]()
+        names = list(fresh)
+        for start in range(0, len(names), self._at_once):
+            some = names[start : start + self._at_once]
+            for key, played in zip(some, plays([fresh[key] for key in some]), strict=True):
+                if played.error:  # it may not fail again
+                    failed[key] = played
+                    continue
+                self._known[key] = json.dumps([played.answer, dict(played.scores)])
+                append_lines(self._file, [{"key": key, "answer": self._known[key]}])
+        return [failed.get(key) or Played(*json.loads(self._known[key])) for key in keys]
 
     def _cached(
         self, keys: Sequence[str], queries: Sequence[Query], ask: Callable[[list[Query]], list[str]]

@@ -43,6 +43,7 @@ def evaluate(
     folder: Path,
     identity: Mapping[str, Any],
     *,
+    prepare: Callable[[BenchmarkReader], Sequence[Task]] | None = None,
     reader: BenchmarkReader | None = None,
     judge: Judge | None = None,
     seeds: int = 1,
@@ -61,6 +62,7 @@ def evaluate(
         makers: The function that makes each system, by its name.
         folder: Where rows, summary and page are written.
         identity: What the evaluation measures, see `open_questions`; it must be the same when the evaluation is continued.
+        prepare: Returns the tasks as they are asked, once the reader is ready; None for `tasks` as they are.
         reader: Answers the questions; None to measure only what is found.
         judge: A model that judges answers, beside the metrics; None for no judge.
         seeds: How often each question is asked.
@@ -92,6 +94,8 @@ def evaluate(
         reader = KeptAnswers(reader, folder.parent / "answers", 1 if isinstance(reader, ChatReader) else AT_ONCE)
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     announce(planned)
+    if prepare is not None and reader is not None:
+        tasks = prepare(reader)
     jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
     answered = {job: record.done(*job) for job in jobs}
     left_out: dict[str, NeverAnswered] = {}

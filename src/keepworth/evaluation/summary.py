@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from keepworth.base.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
+from keepworth.base.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate, score_range
 from keepworth.evaluation.diagnostics import NOT_USED, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.power import fewest
@@ -94,7 +94,8 @@ def gains(by_arm: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
             continue
         clusters = {row.key: row.cluster for row in rows}
         values, units = [scores[key] - base[key] for key in shared], [clusters[key] for key in shared]
-        table[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(shared))
+        bounds = (-1.0, 1.0) if score_range([*base.values(), *scores.values()]) else None
+        table[arm] = _cell(pooled_estimate(values, units, within=bounds), len(shared))
         if table[arm]["clusters"] >= LEAST:
             named.append((arm, values))
             of.append(units)
@@ -177,7 +178,8 @@ def _means(rows: Sequence[Row], scores: Sequence[str], depths: Sequence[str]) ->
         for name in names:
             scores = per_question(rows, lambda row, name=name: value(row, name))  # type: ignore[misc]
             if scores:
-                mean = pooled_estimate(list(scores.values()), [clusters[key] for key in scores], within=(0.0, 1.0))
+                values = list(scores.values())  # rewards of an environment may be beyond 0 and 1
+                mean = pooled_estimate(values, [clusters[key] for key in scores], within=score_range(values))
                 columns[name] = _cell(mean, len(scores))
         return columns
 

@@ -253,8 +253,7 @@ def recipe_of(
                 "Leave reward, environment and agent out.",
             )
         taskset = load_taskset(tasks)
-        tasks = own_tasks(taskset.rows, name=taskset.name.partition(":")[2].partition(",")[0])
-        reward, agent = taskset_reward, taskset.play
+        tasks, reward, agent = taskset.tasks, taskset_reward, taskset.play
     if tasks is None:
         raise KeepworthError(
             "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."

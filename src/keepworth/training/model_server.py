@@ -10,7 +10,8 @@ import json
 import secrets
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from keepworth.base.needs import needs_llm
@@ -23,7 +24,7 @@ from keepworth.models.attention import float32_products
 from keepworth.models.drawing import uniforms
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records.model import Sample, SamplingParams, Tokens
-from keepworth.serving.calls import NotServed, ReadyAnswer
+from keepworth.serving.calls import NotServed, ReadyAnswer, json_object
 from keepworth.serving.model_calls import ANSWERED, ModelAnswer, ModelCall, answer_error
 from keepworth.serving.upstream import Upstream
 from keepworth.worlds.conversations import Conversations, render_call
@@ -54,6 +55,10 @@ class ModelTransport(httpx.AsyncBaseTransport):
         return httpx.Response(ready.status, headers=headers, stream=httpx.ByteStream(ready.content))
 
     async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives up answers that are being drawn, and takes no more calls."""
         self._closed = True
         self._workers.shutdown(wait=False)
 
@@ -76,7 +81,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
                     f"It answers POST {', '.join(ANSWERED)}.",
                     status=404,
                 )
-            call = format.read(json.loads(content or b"{}"))  # the gateway has checked that it is an object
+            call = format.read(json_object(content or b"{}"))
             return format.written(self._answer(call, left), call, {MODEL_HEADER: self.model.name})
         except KeepworthError as error:
             status = error.status if isinstance(error, NotServed) else 400
@@ -121,6 +126,40 @@ class ModelTransport(httpx.AsyncBaseTransport):
                     drawing.step()
                 samples += map(drawing.sample, range(drawing.group))
         return samples
+
+
+class ModelServer:
+    """Serves a model of this process, from now on, at an address on this machine that holds a secret.
+
+    Attributes:
+        url: The address, without a version.
+    """
+
+    def __init__(self, model: InProcessModel) -> None:
+        from keepworth.serving.http_server import HttpServer
+
+        self._transport, self._secret = ModelTransport(model), secrets.token_urlsafe(16)
+        self._server = HttpServer(self._application, name="model", patience=1).start()
+        self.url = f"{self._server.url}/{self._secret}"
+
+    def close(self) -> None:
+        """Ends the server. An answer that is being drawn is given up."""
+        self._transport.close()
+        self._server.close()
+
+    def _application(self, workers: Executor) -> Any:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import Response
+        from starlette.routing import Route
+
+        async def answer(request: Request) -> Response:
+            path = request.url.path.removeprefix(f"/{self._secret}")
+            call = partial(self._transport.answer, request.method, path, await request.body(), threading.Event())
+            ready = await asyncio.get_running_loop().run_in_executor(workers, call)
+            return Response(ready.content, ready.status, dict(ready.headers), ready.kind)
+
+        return Starlette(routes=[Route(f"/{self._secret}/{{path:path}}", answer, methods=["GET", "POST"])])
 
 
 def upstream_of(model: InProcessModel) -> Upstream:

@@ -11,16 +11,20 @@ refused by verifiers itself. Its usual harness `null` is started by `uv`."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
 from keepworth.training.programs import Endpoint
+from keepworth.worlds.own import OwnTasks, own_tasks
 
 PREFIX = "verifiers:"
 MOST = 1000
@@ -37,7 +41,7 @@ class PlayedTaskset:
 
     Attributes:
         name: Its name, as it was asked for.
-        rows: A row for each task: its prompt, its name and its number.
+        rows: A row for each task: its prompt, its number, and a hash of all that it is made of.
     """
 
     name: str
@@ -50,7 +54,34 @@ class PlayedTaskset:
     async def play(self, row: Mapping[str, Any], endpoint: Endpoint) -> dict[str, Any]:
         """Plays the task of a row against a rollout's address, and returns its answer and its reward. Raises UnusableTaskset
         where verifiers says that the episode failed."""
+        return await self.run(row, endpoint.openai, "keepworth", key_variable="OPENAI_API_KEY")
+
+    async def run(
+        self,
+        row: Mapping[str, Any],
+        url: str,
+        model: str,
+        *,
+        key_variable: str,
+        block: str = "",
+        sampling: Mapping[str, Any] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """Plays the task of a row with a model behind OpenAI's interface, and returns its answer and its reward.
+
+        Args:
+            row: The row of the task.
+            url: The address of the model, with its version.
+            model: The name of the model there.
+            key_variable: The environment variable that holds its key. A model without one needs no variable.
+            block: What is added to the end of the task's prompt.
+            sampling: How the model draws, such as its temperature; by default as the taskset's agents say.
+
+        Raises:
+            UnusableTaskset: verifiers says that the episode failed, or there is no prompt to add to.
+        """
         import verifiers.v1 as vf
+
+        from keepworth.training.verifiers_memory import add_to_prompt
 
         async with self._starting:
             if self._serving is None:
@@ -58,9 +89,12 @@ class PlayedTaskset:
                 await stack.enter_async_context(self._environment.serving())
                 self._serving = stack
                 _serving.append(stack)
-        client = vf.EvalClientConfig(base_url=endpoint.openai, api_key_var="OPENAI_API_KEY")
-        task = self._tasks[int(row["taskset_index"])]
-        episode = await self._environment.run_episode(task, vf.ModelContext("keepworth", client))
+        client = vf.EvalClientConfig(base_url=url, api_key_var=key_variable)
+        task = self._tasks[int(row["id"])]
+        if block:
+            task = task.with_data(prompt=add_to_prompt(task.data.prompt, block))
+        context = vf.ModelContext(model, client, vf.SamplingConfig(**sampling))
+        episode = await self._environment.run_episode(task, context)
         if not episode.ok or not episode.traces:
             errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
             why = "; ".join(f"{error.type}: {error.message}" for error in errors) or "it has no trace"
@@ -69,6 +103,11 @@ class PlayedTaskset:
         terms = {name: reward.value for trace in trained for name, reward in trace.rewards.items()}
         reward = sum(float(trace.reward) for trace in trained) / len(trained)
         return {"answer": trained[-1].last_reply or "", "reward": reward, "terms": terms}
+
+    @property
+    def tasks(self) -> OwnTasks:
+        """Its tasks by split. Tasks with the same prompt, such as games with different seeds, are different tasks."""
+        return own_tasks(self.rows, name=self.name.removeprefix(PREFIX).partition(",")[0], by_row=True)
 
 
 _serving: list[AsyncExitStack] = []
@@ -85,7 +124,7 @@ def load_taskset(reference: str) -> PlayedTaskset:
     require("verifiers", reference)
     from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-    name, *settings = reference.removeprefix(PREFIX).split(",")
+    name, *settings = _SETTING.split(reference.removeprefix(PREFIX))
     given = dict(setting.partition("=")[::2] for setting in settings)
     agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
     try:
@@ -101,7 +140,7 @@ def load_taskset(reference: str) -> PlayedTaskset:
     if not tasks:
         raise UnusableTaskset(f"The taskset {name!r} of verifiers has no tasks.")
     rows = [
-        {"prompt": task.data.prompt_text or task.data.name or f"{name} {index}", "taskset_index": index}
+        {"prompt": task.data.prompt_text or task.data.name or f"{name} {index}", "id": index, "task": _hash(task)}
         for index, task in enumerate(tasks)
     ]
     return PlayedTaskset(reference, rows, environment, tasks)
@@ -114,6 +153,16 @@ def _agents(taskset: Mapping[str, Any], agent: Mapping[str, Any]) -> dict[str, A
 
     names = agent_config_fields(resolve_env_config({"taskset": dict(taskset)}))
     return {name: dict(agent) for name in names}
+
+
+_SETTING = re.compile(r",(?=[A-Za-z_]\w*=)")
+"""A comma before the next setting. Others are part of a value, such as a list."""
+
+
+def _hash(task: Any) -> str:
+    """Returns a hash of what a task is made of, without its name and number, which tell equal tasks apart."""
+    content = task.data.model_dump_json(exclude={"idx", "id", "name"})
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _value(text: str) -> Any:

@@ -45,7 +45,7 @@ def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tok
                 live = memory.episode(asked)
                 opened.set(live)
                 task = task.with_data(
-                    prompt=_with(task.data.prompt, format_hits(live.search(top_k=top_k, tokens=tokens)))
+                    prompt=add_to_prompt(task.data.prompt, format_hits(live.search(top_k=top_k, tokens=tokens)))
                 )
             await super().run(task, agents)
 
@@ -62,12 +62,12 @@ def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3, tok
     return Remembering
 
 
-def _with(prompt: Any, shown: str) -> Any:
-    """Return a prompt with `shown` added to its last message."""
+def add_to_prompt(prompt: Any, block: str) -> Any:
+    """Return a prompt of verifiers, a text or messages, with `block` added to its last message."""
     if isinstance(prompt, str):
-        return prompt + shown
+        return prompt + block
     last = prompt[-1]
     content = (
-        f"{last.content}{shown}" if isinstance(last.content, str) else [*last.content, {"type": "text", "text": shown}]
+        f"{last.content}{block}" if isinstance(last.content, str) else [*last.content, {"type": "text", "text": block}]
     )
-    return [*prompt[:-1], type(last).model_validate({**last.model_dump(), "content": content})] if shown else prompt
+    return [*prompt[:-1], type(last).model_validate({**last.model_dump(), "content": content})] if block else prompt

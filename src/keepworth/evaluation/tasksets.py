@@ -183,7 +183,7 @@ def serve_reader(opened: OpenedTaskset, model: InProcessModel, weights: str = ""
 
     Args:
         opened: The taskset.
-        model: The model.
+        model: It answers at an address on this machine until the reader is closed.
         weights: The name of its trained weights; "" for none.
     """
     require("serve", "a model of this process that plays a taskset", "starlette", "uvicorn")
@@ -224,5 +224,5 @@ def remember_attempts(opened: OpenedTaskset, reader: BenchmarkReader, announce: 
 
 def _describe(task: Task, attempt: Played) -> str:
     """Returns an attempt as it is remembered: what earned how much comes first, as a long text is divided."""
-    said = f"answered {as_line(attempt.answer)!r}" if attempt.answer else "gave no answer"
-    return f"{said}, which earned {attempt.scores['score']:g}, to: {as_line(task.input)}"
+    reply = f"answered {as_line(attempt.answer)!r}" if attempt.answer else "gave no answer"
+    return f"{reply}, which earned {attempt.scores['score']:g}, to: {as_line(task.input)}"

@@ -203,8 +203,8 @@ def _relative(scores: Floats) -> Floats:
 def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floats:
     """Return the relative scores, closer to 0 the more rewards near the question there are.
 
-    A score shrinks with the number of rewards of its item. All scores shrink with the failures of the search's first item,
-    because items that are nearly as similar are not expected to do much better.
+    A score shrinks with the number of rewards of its item. All scores shrink with the failures of the best item, so that others
+    are shown in its place; while the best one does well, the others keep the search's order behind it.
 
     Args:
         searched: The relative scores, shape (items,).
@@ -213,8 +213,9 @@ def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floa
         chances: Expected reward of each item.
     """
     tried = sure * sure * times / (times + FADE)
-    first = int(searched.argmax())
-    faded: Floats = searched * (1.0 - tried) * (1.0 - tried[first] * (1.0 - min(max(float(chances[first]), 0.0), 1.0)))
+    own: Floats = searched * (1.0 - tried)
+    best = int((own + chances).argmax())
+    faded: Floats = own * (1.0 - tried[best] * (1.0 - min(max(float(chances[best]), 0.0), 1.0)))
     return faded
 
 

@@ -36,10 +36,11 @@ class TrialChances(Estimates):
     ) -> Floats:
         """Return the probability with which each candidate is put first in order to learn.
 
-        It is the probability that the candidate is better than the one that would stand first, times the probability that the
-        question comes back, and at most three quarters for all candidates together. Where the first one fails, it is the
-        probability if rewards depend on items, as no reward that says so would ever come otherwise. Nothing else is tried before
-        the first one was.
+        Candidates are considered one after the other, in the order in which they would stand. Each is tried with the probability
+        that it is better than the one that would stand first, times the probability that the question comes back, which is taken
+        for certain once it did twice; and with at most three quarters for all candidates together. Where the first one fails, it
+        is the probability if rewards depend on items, as no reward that says so would ever come otherwise. Nothing else is tried
+        before the first one was.
 
         Args:
             near: The rewarded choices near the question.
@@ -50,7 +51,7 @@ class TrialChances(Estimates):
             times: Number of rewards of each candidate near the question.
         """
         better: Floats = np.zeros(len(means))
-        returns = min(1.0, near.returns / 3.0)
+        returns = min(1.0, near.returns / 2.0)
         if len(means) < 2 or min(0.5, self._weigh().sure) * returns <= NEGLIGIBLE:
             return better
         lead = int((faded + means).argmax())
@@ -80,6 +81,9 @@ class TrialChances(Estimates):
             better /= (1.0 + times) ** 2
         better[lead] = 0.0
         np.minimum(better, 0.5, out=better)
+        # A candidate is considered if none before it is tried.
+        order = np.argsort(-(doubted + means), kind="stable")
+        better[order[1:]] *= np.cumprod(1.0 - better[order])[:-1]
         # As long as the first one itself was never rewarded near the question, to show it is the trial.
         better *= returns * min(1.0, float(times[lead])) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
         return better

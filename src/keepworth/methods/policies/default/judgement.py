@@ -213,9 +213,9 @@ def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floa
         chances: Expected reward of each item.
     """
     tried = sure * sure * times / (times + FADE)
-    own: Floats = searched * (1.0 - tried)
-    best = int((own + chances).argmax())
-    faded: Floats = own * (1.0 - tried[best] * (1.0 - min(max(float(chances[best]), 0.0), 1.0)))
+    shrunk: Floats = searched * (1.0 - tried)
+    best = int((shrunk + chances).argmax())
+    faded: Floats = shrunk * (1.0 - tried[best] * (1.0 - min(max(float(chances[best]), 0.0), 1.0)))
     return faded
 
 

@@ -21,16 +21,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
+from benchmarks.methods.tiny_worlds import Finds, checkpoint, dealt_tree, shuffled_wins, system_of, tiny_streams
 from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.record import arguments
 from keepworth.memory import manager
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
-from keepworth.methods.recipes._bank import writing
+from keepworth.methods.recipes._bank import writers
 from keepworth.methods.recipes._reader import FoundReader
 from keepworth.training.front_door import find_recipe
 from keepworth.training.run_folder import RunFolder
@@ -138,7 +139,7 @@ def curve(made: Arm, seed: int) -> list[float]:
         (manager, "PREFIX", ""),
         (manager, "ANSWER_TOKENS", 4),
         (answerer, "PREFIX", dict.fromkeys(answerer.Style, "")),
-        (writing, "WriterStreams", Streams),
+        (writers, "longmemeval_streams", partial(tiny_streams, seed)),
         (FoundReader, "loaded", lambda *_: Finds()),
         *patches,
     )

@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 from keepworth.memory.facts import Fact
 from keepworth.methods.recipes import _strings, deepsearch, memory_r1_joint, open_rubrics, strings
-from keepworth.methods.recipes._bank.writers import WriterStreams
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Session, Task, Turn
 from keepworth.training.front_door import find_recipe
@@ -92,21 +91,30 @@ def confused(
     return [draw.choices(pairs, k=16) for _ in range(batches)]
 
 
-class Streams(WriterStreams):
+def tiny_streams(seed: int, length: int, splits: Sequence[str], streams: int = 1) -> list[FactStream]:
     """Facts of six kinds, two of which are asked for: one fact of a stream is of those. The rule that is imitated first takes
-    names for what matters; of the two kinds that do one is a name, and one is not."""
+    names for what matters; of the two kinds that do one is a name, and one is not. Takes the place of `longmemeval_streams`.
 
-    def _of(self, split: str, length: int) -> list[FactStream]:
-        seed = self._config.seed
-        wanted, draw = (NAMED[seed % 3], PLAIN[seed // 3 % 3]), random.Random(f"{split}/{seed}/{length}")
-        return [self._one(f"tiny/{split}/{number}", length, wanted, draw) for number in range(48)]
+    Args:
+        seed: Draws the two kinds, and the streams.
+        length: The number of facts of a stream.
+        splits: Whose streams these are.
+        streams: Of a question, where there are questions.
+    """
+    wanted = (NAMED[seed % 3], PLAIN[seed // 3 % 3])
+    made = []
+    for split in splits:
+        draw = random.Random(f"{split}/{seed}/{length}")
+        made += [_tiny_stream(f"tiny/{split}/{number}", length, wanted, draw) for number in range(48)]
+    return made
 
-    def _one(self, key: str, length: int, wanted: Sequence[str], draw: random.Random) -> FactStream:
-        of = [draw.choice(wanted), *draw.sample([kind for kind in NAMED + PLAIN if kind not in wanted], length - 1)]
-        values, order = [draw.choice(COLOURS) for _ in of], draw.sample(range(length), length)
-        facts = tuple(Fact(f"{values[at]} is my {of[at]}", key, "2026-01-01", at, 0) for at in order)
-        task = Task(key, "tiny", f"Which {of[0]}?", (values[0],), "token_f1")
-        return FactStream(task, facts, tuple(at == 0 for at in order), key)
+
+def _tiny_stream(key: str, length: int, wanted: Sequence[str], draw: random.Random) -> FactStream:
+    of = [draw.choice(wanted), *draw.sample([kind for kind in NAMED + PLAIN if kind not in wanted], length - 1)]
+    values, order = [draw.choice(COLOURS) for _ in of], draw.sample(range(length), length)
+    facts = tuple(Fact(f"{values[at]} is my {of[at]}", key, "2026-01-01", at, 0) for at in order)
+    task = Task(key, "tiny", f"Which {of[0]}?", (values[0],), "token_f1")
+    return FactStream(task, facts, tuple(at == 0 for at in order), key)
 
 
 class Finds:

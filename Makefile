@@ -5,7 +5,8 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
-#   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
+#   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, and evidence
+#   make test-evidence    every command that measures a method, at its smallest size; MINUTES=10 runs a piece, and says what is left
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
@@ -45,7 +46,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-memory test-training test-laboratory test-all test-paused test-peers test-hosts test-hubs test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-evidence test-paused test-peers test-hosts test-hubs test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -77,6 +78,10 @@ test-laboratory: $(STAMP)
 
 test-all: lint
 	@$(PYTEST)
+	@$(BIN)/python -m benchmarks.methods.smallest
+
+test-evidence: $(STAMP)
+	@$(BIN)/python -m benchmarks.methods.smallest $(if $(MINUTES),--minutes $(MINUTES))
 
 test-paused: $(STAMP)
 	@$(BIN)/python tests/paused.py $(or $(TIMES),5) -m "not slow" $(TESTS)

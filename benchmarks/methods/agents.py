@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import takes_nothing
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.tables import read
 
 NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
 
 
 def main() -> None:
-    takes_nothing(__doc__)
+    begin(measuring(__doc__).parse_args())
     bonuses = read("control/bonuses")
     for bonus, name in NAMES.items():
         write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))

@@ -20,8 +20,7 @@ import numpy as np
 
 from benchmarks.methods.rules import ANOTHER
 from benchmarks.methods.worlds import alike
-from benchmarks.methods.write import arm, gap, write
-from benchmarks.record import arguments
+from benchmarks.methods.write import arm, begin, gap, measuring, write
 from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Measurement, Row
 from keepworth.evaluation.named_systems import maker
@@ -35,11 +34,13 @@ KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence al
 
 
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__, smallest="5 questions that evidence is looked for")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--questions", type=int, default=100, help="that evidence is looked for")
     options = parser.parse_args()
+    begin(options)
+    options.questions = 5 if options.smallest else options.questions
     for name in options.names or benchmarks():
         command = f"python -m benchmarks.methods.headroom {name} --data DATA --questions {options.questions}"
         made = benchmarks()[name]

@@ -125,6 +125,14 @@ continued, it ends with the same weights.""",
 --memory NAME`. Tests: a step equals running over time, resets isolate, gradients reach the first input.""",
         "",
     ),
+    "system": (
+        "A training system of a paper",
+        """\
+`make` is a `PaperSystem`: what of the system is in this package, and the command that runs with it. Where the answer was
+not to have it there is no command, and the evidence names the revision that holds the numbers. Tests: the command's
+settings are taken.""",
+        "",
+    ),
     "study": (
         "A study",
         """\

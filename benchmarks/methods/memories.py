@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import takes_nothing
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.tables import read
 from keepworth.registry import methods
 
 
 def main() -> None:
-    takes_nothing(__doc__)
+    begin(measuring(__doc__).parse_args())
     ladder, later = read("control/ladder"), read("control/ladder_image_goal")
     modules = methods("memory_module")
     named = {cell["memory"]: ladder for cell in ladder["cells"] if cell["memory"] in modules}

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.methods.write import arm, gap, worded, write
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.objectives.run import SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
-from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.registry import evidence, methods
 
@@ -25,20 +24,28 @@ LEAKS = {"fine_mem": " Its rewards of turns know here which moves go forward, so
 
 
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__, smallest="two updates of the control with 3 seeds")
     parser.add_argument("names", nargs="*", help="those without evidence where none is named")
     options = parser.parse_args()
+    begin(options)
     measured = read("objectives/objectives")["settings"]
     recipes = methods("recipe")
     for name, declared in methods("objective").items():
         if name in options.names or (not options.names and evidence(declared) is None):
             command = f"python -m benchmarks.objectives.run; python -m benchmarks.methods.objectives {name}"
             kind = "objective" if name in recipes else ""
-            write(name, command, kind=kind, **judge(name, declared.claim, measured))
+            write(name, command, kind=kind, **judge(name, declared.claim, measured, options.smallest))
 
 
-def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the evidence of one objective."""
+def judge(name: str, claim: str, measured: Mapping[str, Any], smallest: bool = False) -> dict[str, Any]:
+    """The fields of the evidence of one objective.
+
+    Args:
+        name: Of the objective.
+        claim: Of its paper.
+        measured: The settings of `objectives.json`.
+        smallest: Whether its control only shows that it can be trained.
+    """
     tried = [
         (setting, row, next(arm for arm in result["arms"] if arm["name"] == result["baseline"]))
         for setting, result in measured.items()
@@ -46,8 +53,9 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         if row["preset"] == name and setting not in ELSEWHERE
     ]
     first, trained, _ = tried[0]
-    control = permuted(first, trained["name"], len(trained["area"]))
-    learned = gap(f"permuted rewards: {trained['name']}, {first}", trained["area"], control)
+    seeds = 3 if smallest else len(trained["area"])
+    control = permuted(first, trained["name"], seeds, **({"steps": 2} if smallest else {}))
+    learned = gap(f"permuted rewards: {trained['name']}, {first}", trained["area"][:seeds], control)
     others = [gap(f"{base['name']}: {row['name']}, {setting}", row["area"], base["area"])
               for setting, row, base in tried if row["name"] != base["name"]]  # fmt: skip
     arms = {f"{row['name']}, {setting}": arm(f"{row['name']}, {setting}", row["area"]) for setting, row, _ in tried}
@@ -69,11 +77,18 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def permuted(name: str, arm_name: str, seeds: int) -> list[float]:
-    """The area of an arm for each seed, with rewards dealt out anew."""
+def permuted(name: str, arm_name: str, seeds: int, **changes: Any) -> list[float]:
+    """The area of an arm for each seed, with rewards dealt out anew.
+
+    Args:
+        name: The setting.
+        arm_name: The arm.
+        seeds: How many.
+        changes: To the setting.
+    """
     setting = SETTINGS[name]
     chosen = next(one for one in setting.arms if one.name == arm_name)
-    setting = replace(setting, rate=rate_of(name, chosen))
+    setting = replace(setting, rate=rate_of(name, chosen), **changes)
     chosen = replace(chosen, world=Permuted(setting.world))
     return [float(train(setting, chosen, seed)["area"]) for seed in range(seeds)]
 

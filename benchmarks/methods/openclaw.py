@@ -24,8 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import arguments
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.tables import read, spread
 from keepworth.base.line_file import read_lines
 from keepworth.base.model_files import ModelKind, path_of
@@ -168,7 +167,7 @@ def _of_traffic() -> str:
 
 
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__)
     parser.add_argument(
         "--rows", type=Path, required=True, help="where runs are written, and read that were made before"
     )
@@ -178,6 +177,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="*", choices=(*ARMS, PERMUTED), default=(*ARMS, PERMUTED))
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     options = parser.parse_args()
+    begin(options, options.seeds)
     seeds = range(options.first, options.first + options.seeds)
     measure(options.rows, seeds, options.users, options.arms, learning_rate=options.learning_rate)
     if options.first < 1000:

@@ -33,6 +33,7 @@ HEADINGS = {
     "memory_module": ("Memory modules", ""),
     "control_agent": ("Agents of control", ""),
     "study": ("Studies", ""),
+    "system": ("Systems of training", ""),
 }
 HEAD = ("name", "what it does", "paper", "what the paper claims", "what differs here", "verdict")
 UNMEASURED = "*not measured*"

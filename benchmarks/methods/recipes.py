@@ -27,8 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.methods.tiny_worlds import Finds, checkpoint, dealt_tree, shuffled_wins, system_of, tiny_streams
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import arguments
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from keepworth.memory import manager
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writers
@@ -130,10 +129,18 @@ ARMS: dict[str, dict[str, Arm]] = {
 }
 
 
-def curve(made: Arm, seed: int) -> list[float]:
-    """What an arm reaches before it is rewarded, and at each measurement after that."""
+def curve(made: Arm, seed: int, smallest: bool = False) -> list[float]:
+    """What an arm reaches before it is rewarded, and at each measurement after that.
+
+    Args:
+        made: The arm.
+        seed: Of its tasks and first weights.
+        smallest: Whether it only shows that it can be trained.
+    """
     name, given, patches = made
     told = {key: value for key, value in given.items() if key not in ("dealt", "roles")}
+    if smallest:
+        told |= {"steps": 1, "evaluate_every": 1, "warm_start": told["warm_start"] // 10}
     patches = (
         (strings, "head", lambda: ""),
         (manager, "PREFIX", ""),
@@ -181,15 +188,17 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
 
 
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__, smallest="one update after a tenth of the imitation, with 3 seeds")
     parser.add_argument("names", nargs="*", help="all where none is named")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()
+    options.seeds = 3 if options.smallest else options.seeds
+    begin(options, options.seeds)
     curves: dict[str, list[list[float]]] = {}
     for name in options.names or ARMS:
         for made in ARMS[name].values():
             if repr(made) not in curves:
-                curves[repr(made)] = [curve(made, seed) for seed in range(options.seeds)]
+                curves[repr(made)] = [curve(made, seed, options.smallest) for seed in range(options.seeds)]
         judged(name, {label: curves[repr(made)] for label, made in ARMS[name].items()}, options.seeds)
 
 

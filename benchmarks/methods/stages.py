@@ -15,8 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import takes_nothing
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from keepworth import Hit, Memory
 from keepworth.methods.stages.mmr import diversify
 from keepworth.records.episode import Task
@@ -28,9 +27,11 @@ WEIGHTS = (0.3, 0.5, 0.7, 0.8, 0.9)
 Reorder = Callable[[Sequence[Hit], Task], Sequence[Hit]]
 
 
-def searches(split: str) -> list[tuple[Task, list[Hit]]]:
-    """Questions of several sessions with their hits, each over its own haystack."""
-    tasks = [task for task in longmemeval(split, distractors=DISTRACTORS, abstention=False) if len(task.evidence) > 1]
+def searches(split: str, most: int | None = None) -> list[tuple[Task, list[Hit]]]:
+    """At most so many questions of several sessions with their hits, each over its own haystack."""
+    tasks = [task for task in longmemeval(split, distractors=DISTRACTORS, abstention=False) if len(task.evidence) > 1][
+        :most
+    ]
     made = []
     for number, task in enumerate(tasks):
         with Memory(encoder=None, policy=None, writer=None, log="off") as memory:
@@ -80,12 +81,14 @@ def oracle(hits: Sequence[Hit], task: Task) -> list[Hit]:
 
 
 def main() -> None:
-    takes_nothing(__doc__)
-    tuning = searches("train")
+    options = measuring(__doc__, smallest="six questions").parse_args()
+    begin(options)
+    most = 6 if options.smallest else None
+    tuning = searches("train", most)
     tuned = {weight: sum(shares(tuning, by_mmr(weight))) / len(tuning) for weight in WEIGHTS}
     weight = max(tuned, key=lambda one: tuned[one])
     print(tuned, flush=True)
-    found = searches("test")
+    found = searches("test", most)
     measured = {
         "plain search": shares(found, lambda hits, task: hits),
         "mmr": shares(found, by_mmr(weight)),

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import worded, write
-from benchmarks.record import arguments
+from benchmarks.methods.write import begin, measuring, worded, write
 from benchmarks.tables import read
 from keepworth.evaluation.finished_runs import open_finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
@@ -198,12 +197,29 @@ PLANS = {
 }
 
 
+SMALLEST: Mapping[str, Mapping[str, Any]] = {
+    "ama": {"seeds": 3, "episodes": 100, "test": 50, "encoder": "hashing"},
+    "cues": {"worlds": "kitchens", "kitchens": 3, "steps": 300, "rollouts": 4},
+    "context_evolve": {"rounds": 3, "kernels": 3, "first": 2055, "searches": 2},
+    "difficulty_space": {"seeds": 3, "answers": 256},
+    "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 3, "trials": 10},
+    "igl_nav": {"scenes": 3, "dial": "0.1", "budget": 20},
+    "macro_hft": {"prices": "made", "markets": 3, "bars": 400, "epochs": 1},
+    "mind_palace": {"limit": 12, "distractors": 2, "encoder": "hashing", "budgets": "2"},
+    "starling": {"seeds": 3, "games": 4, "few": 1, "episodes": 2, "tests": 2},
+    "vilomem": {"seeds": 3, "length": 60, "reader": "letters"},
+}
+"""Settings of studies under which `--smallest` shows that they run; one that is not here runs as it is."""
+
+
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__, smallest="the settings of SMALLEST")
     parser.add_argument("name", choices=methods("study"))
     parser.add_argument("--rows", type=Path, nargs="+", help="rows that were measured before, a file for each seed")
     options = parser.parse_args()
+    begin(options)
     name, plan = options.name, PLANS.get(options.name, Plan())
+    settings = {**plan.settings, **(SMALLEST.get(name, {}) if options.smallest else {})}
     study = methods("study")[name].make
     assert isinstance(study, Study)
     before = read(f"methods/{name}")
@@ -213,7 +229,7 @@ def main() -> None:
         runs = [[json.loads(line) for line in path.read_text().splitlines()] for path in options.rows]
         rows = pooled(runs) if seeds > 1 else runs[0]
     else:
-        rows = study(**plan.settings)() if not plan.asked else []
+        rows = study(**settings)() if not plan.asked else []
     for names in plan.asked if not options.rows else ():
         arms = {row["arm"] for row in rows}
         asked = study.ask([open_finished_run(of, "runs") for of in names], **plan.settings)
@@ -225,7 +241,7 @@ def main() -> None:
         numbers |= {"seeds": seeds, "unit": f"{study.unit}; intervals over {over}"}
     concluded = {key: before[key] for key in ("model", "controls", "sentence")}
     parts = parted(rows)
-    if plan.conclude:
+    if plan.conclude and not options.smallest:
         _, concluded["sentence"] = plan.conclude(by_name(parts))
     write(name, before["command"], **concluded, **numbers, **parts)
 

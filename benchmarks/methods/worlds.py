@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import arm, gap, worded, write
-from benchmarks.record import arguments
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from keepworth.base.text import tokens
 from keepworth.worlds.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
 from keepworth.worlds.streams import missing, open_stream, worlds
@@ -65,12 +64,15 @@ TURNS = 60
 
 
 def main() -> None:
-    parser = arguments(__doc__, json=False)
+    parser = measuring(__doc__, smallest="8 tasks of 3 seeds")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--tasks", type=int, default=120)
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
+    if options.smallest:
+        options.tasks, options.seeds = 8, 3
+    begin(options, options.seeds)
     for name in options.names or worlds():
         command = (
             f"python -m benchmarks.methods.worlds {name} --data DATA --tasks {options.tasks} --seeds {options.seeds}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +12,68 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods import rules
-from benchmarks.record import save
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import ROOT
-from keepworth.base.statistics import interval, paired_difference
+from keepworth.base.statistics import LEAST, interval, paired_difference
 from keepworth.evaluation.verdicts import judge
 from keepworth.registry import KINDS, Method, methods
 
 FOLDER = Path(__file__).parent
+ASIDE = ROOT / "build" / "evidence"
+"""Where evidence goes that is not recorded."""
+
+
+class Destination:
+    """Where `write` leaves evidence: aside, until a command was told to record it."""
+
+    folder = ASIDE
+
+
+def measuring(about: str | None, *, smallest: str = "") -> argparse.ArgumentParser:
+    """A parser of a command that leaves evidence.
+
+    Args:
+        about: What the command does, its --help.
+        smallest: What its smallest size is, for the help of --smallest; "" where it takes no time.
+    """
+    parser = arguments(about, json=False)
+    parser.add_argument(
+        "--record", action="store_true", help="write benchmarks/methods/NAME.json, from a tree without changes"
+    )
+    parser.add_argument("--out", type=Path, default=ASIDE, help="the folder for what is not recorded")
+    if smallest:
+        parser.add_argument("--smallest", action="store_true", help=f"only see that it works: {smallest}")
+    return parser
+
+
+def begin(options: argparse.Namespace, seeds: int | None = None) -> None:
+    """Refuses what could not be recorded before anything is run, and says where evidence goes.
+
+    Args:
+        options: Of a parser by `measuring`.
+        seeds: How many are to be run, None where the command has none.
+
+    Raises:
+        SystemExit: There are too few seeds for an interval; or it is to be recorded at its smallest size, or from a tree whose
+            changes are in no commit.
+    """
+    if seeds is not None and seeds < LEAST:
+        raise SystemExit(f"An interval needs {LEAST} seeds, and --seeds is {seeds}. Nothing was run.")
+    if not options.record:
+        Destination.folder = options.out
+        return
+    if getattr(options, "smallest", False):
+        raise SystemExit("--smallest only shows that a command works: record without it. Nothing was run.")
+    status = ["git", "-C", str(ROOT), "status", "--porcelain"]
+    changes = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
+    if changes:
+        first = ", ".join(line[3:] for line in changes[:3])
+        raise SystemExit(
+            f"{len(changes)} files have changes that are in no commit ({first}), so that nobody could measure this again. "
+            "Commit them, or leave --record out. Nothing was run."
+        )
+    Destination.folder = FOLDER
 
 
 def arm(name: str, values: Sequence[float], within: tuple[float, float] | None = (0.0, 1.0)) -> dict[str, Any]:
@@ -71,7 +127,8 @@ def write(name: str, command: str, sentence: str, kind: str = "", **fields: Any)
     declared = method_of(name, kind)
     evidence.setdefault("rule", rules.rule_of(name, declared.kind, evidence))
     evidence = judged(evidence, declared.claim)
-    file = FOLDER / (f"{name}.{kind}.json" if kind else f"{name}.json")
+    file = Destination.folder / (f"{name}.{kind}.json" if kind else f"{name}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
     save(file, evidence)
     print(f"{name}: {evidence['verdict']}. {evidence['because']} {sentence}", flush=True)
 

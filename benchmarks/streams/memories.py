@@ -33,8 +33,8 @@ import numpy as np
 
 from benchmarks.methods.rules import NOT_THE_PAPERS, of_streams
 from benchmarks.methods.write import arm as estimated
-from benchmarks.methods.write import gap, write
-from benchmarks.record import arguments, save
+from benchmarks.methods.write import begin, gap, measuring, write
+from benchmarks.record import save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import read
 from keepworth.base.line_file import read_lines
@@ -351,12 +351,14 @@ def command(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = measuring(__doc__)
+    parser.add_argument("--json", type=Path, help="the file to write the table to")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--table-only", action="store_true", help="leave the evidence of the methods as it is")
     parser.add_argument("--onto", action="store_true", help="keep the other arms of the file")
     parser.add_argument("--evidence", nargs="+", default=(), metavar="METHOD", help="write the evidence of these alone")
     options = parser.parse_args()
+    begin(options)
     table = Table([StreamRow(**row) for folder in options.folders for row in read_lines(folder / "rows.jsonl")])
     commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
     fresh = record(table, commands)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from keepworth.control.memory_base import SequenceMemory as SequenceMemory
     from keepworth.control.memory_base import StepRecurrence as StepRecurrence
     from keepworth.control.memory_base import stack as stack
+    from keepworth.evaluation.paper_system import PaperSystem as PaperSystem
     from keepworth.evaluation.study import Study as Study
     from keepworth.evaluation.study import arms_of as arms_of
     from keepworth.evaluation.study import differences as differences
@@ -170,6 +171,7 @@ NAMES: dict[str, dict[str, str]] = {
         "control.memory_base": "SequenceMemory SegmentedMemory LinearRecurrence StepRecurrence stack",
     },
     "study": {"evaluation.study": "Study rows_of differences arms_of"},
+    "system": {"evaluation.paper_system": "PaperSystem"},
 }
 """The names by the kind of method that needs them first, each behind the module that it comes from."""
 _HOMES = {name: home for homes in NAMES.values() for home, names in homes.items() for name in names.split()}

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Kind = Literal[
-    "policy", "writer", "stage", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
+    "policy",
+    "writer",
+    "stage",
+    "objective",
+    "recipe",
+    "world",
+    "benchmark",
+    "memory_module",
+    "control_agent",
+    "study",
+    "system",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FOLDERS: dict[str, tuple[Kind, ...]] = {
@@ -32,6 +42,7 @@ FOLDERS: dict[str, tuple[Kind, ...]] = {
     "benchmarks": ("benchmark",),
     "control": ("memory_module", "control_agent"),
     "studies": ("study",),
+    "systems": ("system",),
 }
 """The folders of `keepworth.methods`, and the kinds of what their files declare."""
 TAGS: dict[str, tuple[str, ...]] = {

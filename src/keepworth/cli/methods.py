@@ -11,6 +11,7 @@ import typer
 from keepworth.base.errors import KeepworthError, UnknownName, called_as, require_known
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
+from keepworth.evaluation.paper_system import PaperSystem
 from keepworth.evaluation.verdicts import ABSENT, GAIN, NEAR, RULE, STALE, VERDICTS, command_gone, is_dirty
 from keepworth.registry import KINDS, PACKAGE, TAGS, broken, evidence, file_of, methods, spelling
 
@@ -74,6 +75,8 @@ def show(
             say_json({**_row(method), "evidence": measured})
             continue
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
+        if isinstance(method.make, PaperSystem):
+            rows += [("is here", method.make.here), ("runs by", method.make.command)]
         rows += [("differs", method.differs), ("plain notes", method.notes), ("label", method.label)]
         rows += [("tags", ", ".join(method.tags)), ("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, method.name))]

@@ -117,6 +117,8 @@ def _of_numbers(record: Mapping[str, Any], claim: str) -> Ruling:
         return Ruling(BEFORE, None, "It is of one seed, so that no interval over seeds is there.")
     if record["controls"] in ([], ["none was run"]):
         return Ruling(BEFORE, None, "It has no control that could have refuted it.")
+    if lacking := _lacking(record):
+        return Ruling(BEFORE, None, f"It lacks {', '.join(lacking)}.")
     near = rule["near"] * rule["range"]
     rooms = {place: _room(record, of.get("room", ())) for place, of in rule["places"].items()}
     closed = {place: room for place, room in rooms.items() if room is not None and room < near}
@@ -186,6 +188,15 @@ def _judge_place(place: str, of: Mapping[str, Any], record: Mapping[str, Any], l
     bound = round(least, 4) if highs else None
     helps = min(lows) > 0.0 if lows else state == HELD
     return _Place(state, helps, least < 0.0, bound, (f"{place}: " if place else "") + ", ".join(words))
+
+
+def _lacking(record: Mapping[str, Any]) -> list[str]:
+    """Comparisons and arms that the rule names and the record does not hold."""
+    places = record["rule"]["places"].values()
+    held = {gap["against"] for gap in record["comparisons"]} | {arm["name"] for arm in record["arms"]}
+    names = [name for of in places for kind in ("above", "below", "level") for name in of.get(kind, ())]
+    names += [end for of in places for pair in of.get("room", ()) for end in pair if isinstance(end, str)]
+    return [name for name in dict.fromkeys(names) if name not in held]
 
 
 def _room(record: Mapping[str, Any], pairs: Sequence[Sequence[str | float]]) -> float | None:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from benchmarks.tables import read
 
 NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
 
 
 def main() -> None:
-    begin(measuring(__doc__).parse_args())
+    begin(measuring(arguments(__doc__, json=False)).parse_args())
     bonuses = read("control/bonuses")
     for bonus, name in NAMES.items():
         write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))

@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.methods.rules import ANOTHER
 from benchmarks.methods.worlds import alike
 from benchmarks.methods.write import arm, begin, gap, measuring, write
+from benchmarks.record import arguments
 from keepworth.base.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Measurement, Row
 from keepworth.evaluation.named_systems import maker
@@ -34,7 +35,7 @@ KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence al
 
 
 def main() -> None:
-    parser = measuring(__doc__, smallest="5 questions that evidence is looked for")
+    parser = measuring(arguments(__doc__, json=False), smallest="5 questions that evidence is looked for")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--questions", type=int, default=100, help="that evidence is looked for")

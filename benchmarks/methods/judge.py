@@ -28,9 +28,10 @@ def records() -> Iterator[tuple[Method, Path, dict[str, Any]]]:
 
 
 def rule_now(declared: Method, record: dict[str, Any]) -> Any:
-    """The rule of a record as `rules` makes it; that of the table of streams is made with its numbers."""
+    """The rule of a record as `rules` makes it; those of the table of streams and of systems are made with their numbers."""
     stored = record.get("rule", {})
-    return stored if ALL in stored.get("places", {}) else rules.rule_of(declared.name, declared.kind, record)
+    with_numbers = ALL in stored.get("places", {}) or declared.kind == "system"
+    return stored if with_numbers else rules.rule_of(declared.name, declared.kind, record)
 
 
 def main() -> None:

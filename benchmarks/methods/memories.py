@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.registry import methods
 
 
 def main() -> None:
-    begin(measuring(__doc__).parse_args())
+    begin(measuring(arguments(__doc__, json=False)).parse_args())
     ladder, later = read("control/ladder"), read("control/ladder_image_goal")
     modules = methods("memory_module")
     named = {cell["memory"]: ladder for cell in ladder["cells"] if cell["memory"] in modules}

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.objectives.run import SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
+from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.registry import evidence, methods
 
@@ -24,7 +25,7 @@ LEAKS = {"fine_mem": " Its rewards of turns know here which moves go forward, so
 
 
 def main() -> None:
-    parser = measuring(__doc__, smallest="two updates of the control with 3 seeds")
+    parser = measuring(arguments(__doc__, json=False), smallest="two updates of the control with 3 seeds")
     parser.add_argument("names", nargs="*", help="those without evidence where none is named")
     options = parser.parse_args()
     begin(options)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from benchmarks.tables import read, spread
 from keepworth.base.line_file import read_lines
 from keepworth.base.model_files import ModelKind, path_of
@@ -167,7 +168,7 @@ def _of_traffic() -> str:
 
 
 def main() -> None:
-    parser = measuring(__doc__)
+    parser = measuring(arguments(__doc__, json=False))
     parser.add_argument(
         "--rows", type=Path, required=True, help="where runs are written, and read that were made before"
     )

@@ -28,6 +28,7 @@ from unittest.mock import patch
 
 from benchmarks.methods.tiny_worlds import Finds, checkpoint, dealt_tree, shuffled_wins, system_of, tiny_streams
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from keepworth.memory import manager
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writers
@@ -188,7 +189,9 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
 
 
 def main() -> None:
-    parser = measuring(__doc__, smallest="one update after a tenth of the imitation, with 3 seeds")
+    parser = measuring(
+        arguments(__doc__, json=False), smallest="one update after a tenth of the imitation, with 3 seeds"
+    )
     parser.add_argument("names", nargs="*", help="all where none is named")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()

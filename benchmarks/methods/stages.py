@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from keepworth import Hit, Memory
 from keepworth.methods.stages.mmr import diversify
 from keepworth.records.episode import Task
@@ -81,7 +82,7 @@ def oracle(hits: Sequence[Hit], task: Task) -> list[Hit]:
 
 
 def main() -> None:
-    options = measuring(__doc__, smallest="six questions").parse_args()
+    options = measuring(arguments(__doc__, json=False), smallest="six questions").parse_args()
     begin(options)
     most = 6 if options.smallest else None
     tuning = searches("train", most)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.methods.write import begin, measuring, worded, write
+from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.finished_runs import open_finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
@@ -213,7 +214,7 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
 
 
 def main() -> None:
-    parser = measuring(__doc__, smallest="the settings of SMALLEST")
+    parser = measuring(arguments(__doc__, json=False), smallest="the settings of SMALLEST")
     parser.add_argument("name", choices=methods("study"))
     parser.add_argument("--rows", type=Path, nargs="+", help="rows that were measured before, a file for each seed")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.methods.rules import above, one, rule
 from benchmarks.methods.write import arm, begin, gap, measuring, write
+from benchmarks.record import arguments
 from benchmarks.tables import ROOT
 from keepworth.registry import methods
 
@@ -34,13 +35,13 @@ class Source:
     Attributes:
         revision: The revision that holds the file and the program that made it.
         file: The file, under `benchmarks/`.
-        command: The program's command at that revision.
+        program: The program's module at that revision, under `benchmarks`.
         fields: Makes the fields of the evidence of what the file holds.
     """
 
     revision: str
     file: str
-    command: str
+    program: str
     fields: Callable[[Record], Fields]
 
 
@@ -258,28 +259,28 @@ def load(record: Record) -> Fields:
 EACH_TURN = "one whole batch, ready first"
 HALF = "two half-batches, in turns"
 SOURCES = {
-    "hybridflow": Source("669273bd", "speed/learners.json", "python -m benchmarks.speed.learners", learners),
-    "areal": Source("a351f487", "asynchrony/latency.json", "python -m benchmarks.asynchrony.latency", latency),
-    "llamarl": Source("004a345d", "cluster/kills.json", "python -m benchmarks.cluster.kills", kills),
-    "rollart": Source("0dcbca74", "cluster/waits.json", "python -m benchmarks.cluster.waits", waits),
-    "srl": Source("0dcbca74", "cluster/placed.json", "python -m benchmarks.cluster.placed", placed),
+    "hybridflow": Source("669273bd", "speed/learners.json", "speed.learners", learners),
+    "areal": Source("a351f487", "asynchrony/latency.json", "asynchrony.latency", latency),
+    "llamarl": Source("004a345d", "cluster/kills.json", "cluster.kills", kills),
+    "rollart": Source("0dcbca74", "cluster/waits.json", "cluster.waits", waits),
+    "srl": Source("0dcbca74", "cluster/placed.json", "cluster.placed", placed),
     "envpool": Source(
-        "8d05afac", "cluster/halves.json", "python -m benchmarks.cluster.waits",
+        "8d05afac", "cluster/halves.json", "cluster.waits",
         lambda record: halves(record, EACH_TURN, "Whichever environment is ready first goes on: 1.35 times as fast [1.06, 1.73] "
                               "as a batch that waits for all."),
     ),
     "rlinf-vla": Source(
-        "8d05afac", "cluster/halves.json", "python -m benchmarks.cluster.waits",
+        "8d05afac", "cluster/halves.json", "cluster.waits",
         lambda record: halves(record, HALF, "Two half-batches in turns are 1.63 times as fast [1.59, 1.68] as a whole one; "
                               "against ready first 1.21 [.92, 1.58]."),
     ),
-    "april": Source("0ee891d0", "asynchrony/equal_tokens.json", "python -m benchmarks.asynchrony.equal_tokens", parked),
-    "infinite-sampling": Source("2e7ae1de", "asynchrony/memory.json", "python -m benchmarks.asynchrony.memory", memory),
-    "tlt": Source("7317b627", "asynchrony/few_left.json", "python -m benchmarks.asynchrony.few_left", few_left),
-    "aurora": Source("c98b329f", "asynchrony/drafter_taught.json", "python -m benchmarks.asynchrony.drafter_taught", taught),
-    "sapo": Source("a11844ee", "cluster/swarm.json", "python -m benchmarks.cluster.swarm", swarm),
-    "regression-lm": Source("ddf2100a", "asynchrony/predictors.json", "python -m benchmarks.asynchrony.predictors", lengths),
-    "serving-unveiled": Source("a82fc15d", "serving/load.json", "python -m benchmarks.serving.load", load),
+    "april": Source("0ee891d0", "asynchrony/equal_tokens.json", "asynchrony.equal_tokens", parked),
+    "infinite-sampling": Source("2e7ae1de", "asynchrony/memory.json", "asynchrony.memory", memory),
+    "tlt": Source("7317b627", "asynchrony/few_left.json", "asynchrony.few_left", few_left),
+    "aurora": Source("c98b329f", "asynchrony/drafter_taught.json", "asynchrony.drafter_taught", taught),
+    "sapo": Source("a11844ee", "cluster/swarm.json", "cluster.swarm", swarm),
+    "regression-lm": Source("ddf2100a", "asynchrony/predictors.json", "asynchrony.predictors", lengths),
+    "serving-unveiled": Source("a82fc15d", "serving/load.json", "serving.load", load),
 }  # fmt: skip
 """Of each system that was measured where its numbers are."""
 UNREACHABLE = {
@@ -310,7 +311,7 @@ def measured_by(record: Record) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = measuring(__doc__)
+    parser = measuring(arguments(__doc__, json=False))
     parser.add_argument("names", nargs="*", help="all where none is named")
     options = parser.parse_args()
     begin(options)
@@ -326,7 +327,13 @@ def main() -> None:
         fields = source.fields(record)
         sentence = fields.pop("sentence") + addition
         about = {"revision": source.revision, "machine": machine}
-        write(name, f"git checkout {source.revision}; {source.command}", sentence, kind, **{**fields, **about})
+        write(
+            name,
+            f"git checkout {source.revision}; python -m benchmarks.{source.program}",
+            sentence,
+            kind,
+            **{**fields, **about},
+        )
 
 
 if __name__ == "__main__":

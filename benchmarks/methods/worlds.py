@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
 from keepworth.base.text import tokens
 from keepworth.worlds.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
 from keepworth.worlds.streams import missing, open_stream, worlds
@@ -64,7 +65,7 @@ TURNS = 60
 
 
 def main() -> None:
-    parser = measuring(__doc__, smallest="8 tasks of 3 seeds")
+    parser = measuring(arguments(__doc__, json=False), smallest="8 tasks of 3 seeds")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--tasks", type=int, default=120)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods import rules
-from benchmarks.record import arguments, save
+from benchmarks.record import save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import ROOT
 from keepworth.base.statistics import LEAST, interval, paired_difference
@@ -30,14 +30,13 @@ class Destination:
     folder = ASIDE
 
 
-def measuring(about: str | None, *, smallest: str = "") -> argparse.ArgumentParser:
-    """A parser of a command that leaves evidence.
+def measuring(parser: argparse.ArgumentParser, *, smallest: str = "") -> argparse.ArgumentParser:
+    """The parser of a command that leaves evidence, with its options.
 
     Args:
-        about: What the command does, its --help.
+        parser: The command's parser.
         smallest: What its smallest size is, for the help of --smallest; "" where it takes no time.
     """
-    parser = arguments(about, json=False)
     parser.add_argument(
         "--record", action="store_true", help="write benchmarks/methods/NAME.json, from a tree without changes"
     )

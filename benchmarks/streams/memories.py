@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks.methods.rules import NOT_THE_PAPERS, of_streams
 from benchmarks.methods.write import arm as estimated
 from benchmarks.methods.write import begin, gap, measuring, write
-from benchmarks.record import save
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import read
 from keepworth.base.line_file import read_lines
@@ -351,7 +351,7 @@ def command(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = measuring(__doc__)
+    parser = measuring(arguments(__doc__, json=False))
     parser.add_argument("--json", type=Path, help="the file to write the table to")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--table-only", action="store_true", help="leave the evidence of the methods as it is")

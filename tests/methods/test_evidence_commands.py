@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -47,10 +48,10 @@ def test_a_tree_with_changes_is_not_recorded(monkeypatch: pytest.MonkeyPatch, tm
     git("init", "-q")
     (tmp_path / "changed.py").write_text("1")
     monkeypatch.setattr("benchmarks.methods.write.ROOT", tmp_path)
-    options = measuring("", smallest="small").parse_args(["--record"])
+    options = measuring(argparse.ArgumentParser(), smallest="small").parse_args(["--record"])
     with pytest.raises(SystemExit, match=r"1 files have changes that are in no commit \(changed.py\)"):
         begin(options)
-    both = measuring("", smallest="small").parse_args(["--record", "--smallest"])
+    both = measuring(argparse.ArgumentParser(), smallest="small").parse_args(["--record", "--smallest"])
     with pytest.raises(SystemExit, match="record without it"):
         begin(both)
 

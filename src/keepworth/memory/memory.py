@@ -167,7 +167,7 @@ class Memory(Changes):
             encoder = by_name.encoder(encoder)
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
-        self.store.scan = settings.get("scan")
+        self.store.scan, self.store.exact = settings.get("scan"), settings.get("exact", False)
         self.learning = None
         try:
             if isinstance(encoder, str):  # opens the encoder that made the vectors on file, else the default one

@@ -249,18 +249,22 @@ class Overlay:
             under = self.base.by_words(terms, count, statistics, self._under(where), self.written.covers)
         return self._ranked(self.written.index.scores(terms, statistics), under, count, above=0.0)
 
-    def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Ranked]:
         """Return the best items by cosine for each query.
 
         Args:
             vectors: Those of the queries, of shape (queries, dimension).
             count: The most items.
             where: A filter; None for all items.
+            exact: Whether all items are scored, however many there are.
         """
         assert self.embedder is not None
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
-            under = self.base.by_meaning(vectors, count, self._under(where), self.written.covers)
+            covers = self.written.covers
+            under = self.base.by_meaning(vectors, count, self._under(where), covers, exact=exact)
         if not self.written.row_ids:
             return [line[:count] for line in under]
         scored = self.written.cosines(vectors, self.embedder)

@@ -28,6 +28,8 @@ class MemorySettings(TypedDict, total=False):
         clock: Returns the present time as canonical text.
         stages: Functions that change the hits of each search in turn, before the policy chooses among them, or names of them
             (see `keepworth.memory.search.stages.Stage`).
+        exact: True scores all items in each search by meaning; else a memory of some 50,000 items or more begins with a first
+            pass by codes of few bits, which names the few hundred items that are scored.
         signals: The names of what may count as an outcome where nobody gives a reward (see `keepworth.memory.signals`); () for
             nothing. All of them if not given.
     """
@@ -39,6 +41,7 @@ class MemorySettings(TypedDict, total=False):
     clock: Clock
     stages: Sequence[Stage | str]
     signals: Collection[str]
+    exact: bool
 
 
 def check_settings(
@@ -65,6 +68,8 @@ def check_settings(
         raise InvalidFilter(f"log={log!r} does not exist: use 'background', 'at once' or 'off'")
     if seed is not None and (not isinstance(seed, Integral) or seed < 0):
         raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
+    if settings.get("exact", False) not in (True, False):
+        raise InvalidFilter(f"exact must be True or False, got {settings['exact']!r:.40}: give one of them")
     for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
         if not callable(function):
             raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")

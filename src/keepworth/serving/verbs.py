@@ -225,6 +225,7 @@ class Searching(Bounds):
     until: Time = ""
     as_of: Annotated[Time, Help("What was held true then (ISO 8601).", "TIME")] = ""
     half_life: float = 0.0
+    exact: Annotated[bool, Help("Score all items by meaning, in a large memory too.")] = False
     present: list[str] = Field(
         [],
         max_length=MOST,

@@ -364,10 +364,16 @@ def stats(memory: Memory) -> Lines:
 def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not replay the journal.")] = False) -> Lines:
     """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
     from keepworth.memory.store.maintenance import check as check_store
+    from keepworth.memory.store.maintenance import first_pass_recall
 
     with working("checking") as report:
         problems = check_store(memory.store, deep=not quick, report=report)
-    yield Line({"sound": not problems, "problems": problems}, "\n".join(problems or ["Sound."]))
+        report("the first pass of searches by meaning")
+        recall = None if problems else first_pass_recall(memory.store)
+    data: dict[str, Any] = {"sound": not problems, "problems": problems}
+    if recall is not None:
+        data["first_pass"] = asdict(recall)
+    yield Line(data, "\n".join([*(problems or ["Sound."]), *([str(recall)] if recall is not None else [])]))
     if problems:
         raise typer.Exit(2)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -340,14 +340,30 @@ class Block:
     """Vectors side by side in one matrix, each with its item's number and scope id and a flag whether it is alive. The vectors of
     one item follow one another."""
 
-    __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
+    __slots__ = ("alive", "dimension", "matrix", "numbers", "scopes", "size")
 
     def __init__(self, dimension: int, room: int = 64) -> None:
+        self.dimension = dimension
         self.numbers: Numbers = np.zeros(room, np.int64)
         self.scopes: npt.NDArray[np.int32] = np.zeros(room, np.int32)
         self.alive: Bools = np.zeros(room, bool)
-        self.matrix: Vectors = np.zeros((room, dimension), np.float32)
         self.size = 0
+        self._make(room)
+
+    def _make(self, room: int) -> None:
+        """Make the arrays that hold the vectors."""
+        self.matrix: Vectors = np.zeros((room, self.dimension), np.float32)
+
+    def _grow(self, room: int) -> None:
+        """Move what there is to larger arrays."""
+        for name in ("numbers", "scopes", "alive", *self._HELD):
+            old = getattr(self, name)
+            new = np.zeros((room, *old.shape[1:]), old.dtype)
+            new[: self.size] = old[: self.size]
+            setattr(self, name, new)
+
+    _HELD: ClassVar[tuple[str, ...]] = ("matrix",)
+    """The arrays, by name, that hold the vectors, a row for each."""
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
         """Append rows that are alive. The block grows by doubling, so n appends cost O(n).
@@ -365,12 +381,7 @@ class Block:
         """Make room for `count` more rows and return their slice. They count once `accept` gives their numbers."""
         need = self.size + count
         if need > len(self.numbers):
-            room = max(need, 2 * len(self.numbers))
-            for name in ("numbers", "scopes", "alive", "matrix"):
-                old = getattr(self, name)
-                new = np.zeros((room, *old.shape[1:]), old.dtype)
-                new[: self.size] = old[: self.size]
-                setattr(self, name, new)
+            self._grow(max(need, 2 * len(self.numbers)))
         return slice(self.size, need)
 
     def accept(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike) -> None:
@@ -396,16 +407,15 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
     return rough / np.float32(length) if length else rough
 
 
-class DenseIndex:
-    """An exact index over the vectors of items, which begins with those of a block. Thread-safe.
+class VectorIndex:
+    """The rows of an index over the vectors of items, which begins with those of a block. Thread-safe.
 
-    Rows of current items are alive. An item whose vectors change gets new rows. An item that has several vectors is scored by the
-    best of them."""
+    Rows of current items are alive. An item whose vectors change gets new rows."""
 
-    def __init__(self, dimension: int, block: Block | None = None) -> None:
+    def __init__(self, dimension: int, block: Block) -> None:
         self.dimension = dimension
         self._lock = threading.RLock()
-        self._block = Block(dimension) if block is None else block
+        self._block = block
         numbers, alive = self._block.numbers[: self._block.size], self._block.alive[: self._block.size]
         self._several = bool((numbers[1:] == numbers[:-1]).any())
         self._newest = int(numbers.max(initial=0))
@@ -435,6 +445,40 @@ class DenseIndex:
             alive[gone] = False
             self._dead += int(gone.sum())
 
+    def _rows_in(self, scope: object, scope_ids: Collection[int]) -> Rows:
+        """Return the rows that lie in the given scopes. They are cached by scope and extended as rows arrive."""
+        size, seen, cached = self._by_scope.get(scope, (-1, 0, np.zeros(0, np.intp)))
+        if size != len(scope_ids):
+            seen, cached = 0, cached[:0]
+        if seen < self._block.size:
+            scopes = self._block.scopes[seen : self._block.size]
+            if len(scope_ids) == 1:
+                inside = scopes == next(iter(scope_ids))
+            else:
+                allowed = np.zeros(max(scope_ids, default=0) + 1, bool)
+                allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
+                inside = in_mask(allowed, scopes)
+            cached = np.concatenate([cached, np.flatnonzero(inside) + seen])
+        self._by_scope[scope] = (len(scope_ids), self._block.size, cached)
+        if len(self._by_scope) > 4096:
+            self._by_scope.pop(next(iter(self._by_scope)))
+        return cached
+
+    def _admitted(self, scope: object, scope_ids: Collection[int] | None, mask: Bools | None) -> Rows | None:
+        """Return the rows that the scopes and the mask let through, dead ones included; None for all."""
+        rows = None if scope_ids is None else self._rows_in(scope, scope_ids)
+        if mask is not None:
+            numbers = self._block.numbers[: self._block.size]
+            rows = np.flatnonzero(in_mask(mask, numbers)) if rows is None else rows[in_mask(mask, numbers[rows])]
+        return rows
+
+
+class DenseIndex(VectorIndex):
+    """An exact index over the vectors of items. An item that has several vectors is scored by the best of them."""
+
+    def __init__(self, dimension: int, block: Block | None = None) -> None:
+        super().__init__(dimension, Block(dimension) if block is None else block)
+
     def search(
         self,
         queries: Vectors,
@@ -455,10 +499,7 @@ class DenseIndex:
         with self._lock:
             block, size = self._block, self._block.size
             matrix, numbers = block.matrix[:size], block.numbers[:size]
-            rows = None if scope_ids is None else self._rows_in(scope, scope_ids)
-            if mask is not None:
-                rows = np.arange(size) if rows is None else rows
-                rows = rows[in_mask(mask, numbers[rows])]
+            rows = self._admitted(scope, scope_ids, mask)
             alive, several = block.alive[:size] if self._dead else None, self._several
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
         if rows is not None and len(rows) <= SCAN_SHARE * size:
@@ -472,25 +513,6 @@ class DenseIndex:
         if alive is not None:
             scores[:, ~alive] = -np.inf
         return [_best_items(line, numbers, count, several) for line in scores]
-
-    def _rows_in(self, scope: object, scope_ids: Collection[int]) -> Rows:
-        """Return the rows that lie in the given scopes. They are cached by scope and extended as rows arrive."""
-        size, seen, cached = self._by_scope.get(scope, (-1, 0, np.zeros(0, np.intp)))
-        if size != len(scope_ids):
-            seen, cached = 0, cached[:0]
-        if seen < self._block.size:
-            scopes = self._block.scopes[seen : self._block.size]
-            if len(scope_ids) == 1:
-                inside = scopes == next(iter(scope_ids))
-            else:
-                allowed = np.zeros(max(scope_ids, default=0) + 1, bool)
-                allowed[np.fromiter(scope_ids, np.intp, len(scope_ids))] = True
-                inside = in_mask(allowed, scopes)
-            cached = np.concatenate([cached, np.flatnonzero(inside) + seen])
-        self._by_scope[scope] = (len(scope_ids), self._block.size, cached)
-        if len(self._by_scope) > 4096:
-            self._by_scope.pop(next(iter(self._by_scope)))
-        return cached
 
 
 def _best_items(scores: Floats, numbers: Numbers, count: int, several: bool) -> list[tuple[int, float]]:

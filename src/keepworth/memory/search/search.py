@@ -466,6 +466,7 @@ class SearchOptions(TypedDict, total=False):
     reranker: Reranker | None
     nobody: bool
     tokens: int
+    exact: bool
 
 
 class ScopedOptions(SearchOptions, total=False):
@@ -498,6 +499,8 @@ class Request:
     gets a share of the budget by its score.
     fits: (hits, those for which rewards speak first, then the best) -> those of them that there is room for, all together.
     tokens: the budget of the text of the hits (see `Hits`), as `memory.search.passages.tokens_of` counts.
+    exact: score all items by meaning, in a large memory too, where a first pass names the few hundred that are scored (see
+    `search.first_pass`).
     stages: those of the memory, which change the hits in turn.
     auto: whether the memory decides how many hits are shown, at most k (see `search.how_many`).
     idle: whether the words ask for nothing, so that it shows none.
@@ -525,6 +528,7 @@ class Request:
     auto: bool = False
     idle: bool = False
     unordered: bool = False
+    exact: bool = False
 
     @property
     def pool(self) -> int:
@@ -656,6 +660,8 @@ def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
     half_life = 0.0 if given.get("half_life") is None else given["half_life"]
     if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:
         raise InvalidFilter(f"half_life must be days, 0 or more, got {half_life!r:.40}: leave it out for none")
+    if checked_switch(given.get("exact", False), "exact") and mode == "lexical":
+        raise InvalidFilter("exact has no effect with mode='lexical', which compares no vectors: leave one out")
     reranker, fits = given.get("reranker"), given.get("fits")
     if reranker is not None and not callable(reranker):
         raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
@@ -720,13 +726,16 @@ class Corpus(Protocol):
             where: A filter; None for all items.
         """
 
-    def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, *, where: Filter | None = None, exact: bool = False
+    ) -> Sequence[Ranked]:
         """Return for each query the `count` best items by cosine. vectors: unit rows, shape (queries, dimension).
 
         Args:
             vectors: Those of the queries, of shape (queries, dimension).
             count: The most items.
             where: A filter; None for all items.
+            exact: Whether all items are scored, however many there are.
         """
 
 
@@ -951,7 +960,7 @@ class Search:
             encoded = vectors() if vectors is not None else embedder(texts)
             # All queries in one product; one that filters thin out looks deeper by itself.
             reach, start = request.pool * (FIRST_LOOK if request.by_function else 1), 0
-            first = ranked.by_meaning(encoded, reach, where=where)
+            first = ranked.by_meaning(encoded, reach, where=where, exact=request.exact)
             for asked in listed:
                 here = slice(start, start + len(asked.question.encoded))
                 rank = partial(self._by_meaning, asked.question, encoded[here], where)
@@ -962,7 +971,7 @@ class Search:
 
     def _by_meaning(self, question: ReadQuestion, vectors: Vectors, where: Filter | None, reach: int) -> Ranked:
         """Rank items by the meaning of all parts of a question."""
-        return question.joined(self.ranked.by_meaning(vectors, reach, where=where))
+        return question.joined(self.ranked.by_meaning(vectors, reach, where=where, exact=self.request.exact))
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
         """Return the best admitted candidates, as many as the request pools. It ranks `reach` of them at first (`first`, if that

@@ -3,20 +3,25 @@
 The rows of `vectors_<set>` are the source of truth. A block copies the vectors of a range of item numbers of the set that serves,
 and is written by the transaction that fills the range. The table `outdated` lists the items in blocks that have changed since:
 they are read from their rows. A block whose checksum does not match its content and its set is ignored and written again.
+
+Beside each block stand codes of its vectors, for the first pass of a search in a large memory (`search.first_pass`). They name
+the checksum of their block: codes that do not fit are not read, and are made again.
 """
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.memory.search.first_pass import CodeBlock, code
 from keepworth.memory.search.index import Block
-from keepworth.memory.store import rows
+from keepworth.memory.store import rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS
@@ -35,6 +40,8 @@ WORN = 256
 """Number of outdated items in a block from which on it is written again."""
 BOUNDED = {"mmap_size": 0, "cache_size": -4000}
 """Settings of SQLite while vectors are read, so that this process does not hold them in its cache a second time."""
+FEWEST = 32
+"""Least number of vectors whose mean is the centre of all codes, so that it is nobody's vector."""
 LONGEST = 1.002
 """The largest squared length of a sound vector, which has the length 1 but for rounding."""
 Range = tuple[int, int]
@@ -102,6 +109,77 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
         "INSERT OR REPLACE INTO blocks VALUES(?,?,?,?,?)", (span[1], span[0], len(matrix), checksum, body)
     )
     connection.execute("DELETE FROM outdated WHERE n > ? AND n <= ?", span)
+    block = Block(dimension, 0)
+    block.append(ids, homes, matrix)
+    _write_codes(connection, (set_id, made, *span, checksum), block)
+
+
+def write_codes(connection: AnyConnection, set_id: int, lasts: Sequence[int]) -> None:
+    """Write the codes of some blocks that are sound.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        lasts: The last item numbers of the blocks.
+    """
+    made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
+    listed = f"SELECT last, first, size, sum FROM blocks WHERE last {AMONG}"
+    for last, since, size, checksum in select(connection, listed, (among(lasts),)):
+        block = Block(dimension, 0)
+        if _append_body(connection, block, (set_id, made, since, last), size, checksum):
+            _write_codes(connection, (set_id, made, since, last, checksum), block)
+
+
+def _write_codes(connection: AnyConnection, stamp: tuple[Any, ...], block: Block) -> None:
+    """Write the codes of a block. `stamp` holds the set's id, its `made`, the block's range and its checksum."""
+    if not schema.with_codes(connection):
+        schema.add_codes(connection)
+    set_id, made, *_, last, checksum = stamp
+    matrix, size = block.matrix[: block.size], block.size
+    centre = _centre(connection, set_id, made, block.dimension)
+    if centre is None:
+        if size < FEWEST:
+            return
+        centre = matrix.mean(axis=0)
+        body = centre.astype("<f4").tobytes()
+        values = (0, set_id, _sum((set_id, made), body), body)
+        connection.execute("INSERT OR REPLACE INTO codes VALUES(?,?,?,?)", values)
+    early, late, levels, steps = code(matrix, centre)
+    numbers, scopes = block.numbers[:size].astype("<i8"), block.scopes[:size].astype("<i4")
+    body = b"".join(part.tobytes() for part in (early, late, numbers, scopes, steps, levels))
+    values = (last, checksum, _sum((*stamp, centre.tobytes()), body), body)
+    connection.execute("INSERT OR REPLACE INTO codes VALUES(?,?,?,?)", values)
+
+
+def _centre(connection: AnyConnection, set_id: int, made: str, dimension: int) -> Vectors | None:
+    """Return what is subtracted from vectors before they are coded; None if it is not there or not sound."""
+    if not schema.with_codes(connection):
+        return None
+    row = first(connection, "SELECT sum, body FROM codes WHERE last = 0 AND block = ?", (set_id,))
+    if row is None or not isinstance(row[1], bytes) or len(row[1]) != 4 * dimension:
+        return None
+    return np.frombuffer(row[1], "<f4") if row[0] == _sum((set_id, made), row[1]) else None
+
+
+def _sum(stamp: tuple[Any, ...], body: bytes) -> int:
+    """Return a checksum of codes, which depends on the order of their bytes and on what they are of."""
+    words = np.frombuffer(body, "<u8", len(body) // 8)
+    order = np.dot(words, _counted(len(words)))
+    return zlib.crc32(body[8 * len(words) :], zlib.crc32(order.tobytes(), zlib.crc32(repr(stamp).encode())))
+
+
+@lru_cache(4)
+def _counted(count: int) -> npt.NDArray[np.uint64]:
+    """Return odd numbers, by which a product of words is that of no other words in most cases."""
+    return np.arange(1, 2 * count, 2, dtype=np.uint64)
+
+
+def uncoded(connection: AnyConnection) -> list[int]:
+    """Return the last item numbers of the blocks that have no codes."""
+    if not schema.with_codes(connection):
+        return [last for (last,) in select(connection, "SELECT last FROM blocks")]
+    lacking = "NOT EXISTS (SELECT 1 FROM codes WHERE codes.last = blocks.last AND codes.block = blocks.sum)"
+    return [last for (last,) in select(connection, f"SELECT last FROM blocks WHERE {lacking}")]
 
 
 def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
@@ -116,7 +194,9 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
     connection.execute("DELETE FROM outdated")
 
 
-def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Part]]:
+def load(
+    connection: AnyConnection, set_id: int, made: str, dimension: int, *, coded: bool = False
+) -> tuple[Block, list[Part]]:
     """Read the vectors of all current items.
 
     Args:
@@ -124,6 +204,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
         set_id: The id of the set of vectors.
         made: When the set was begun, which its blocks name too.
         dimension: The numbers in a vector.
+        coded: Whether only their codes are read, into a `CodeBlock`.
     """
     room, end, before = 64, 0, dict[str, int]()
     if connection.in_file:
@@ -136,6 +217,9 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
         select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
     room += scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
     block = Block(dimension, 2 * room)  # room for new ones, which costs nothing until it is used
+    if coded:
+        centre = _centre(connection, set_id, made, dimension) if connection.in_file else None
+        block = CodeBlock(dimension, 2 * room, centre)
     read = list(append_all(connection, set_id, made, block))
     for name, value in before.items():
         select(connection, f"PRAGMA {name} = {value}")
@@ -158,11 +242,14 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
     if connection.in_file:
         listed = select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last")
         outdated = [n for (n,) in select(connection, "SELECT n FROM outdated")]
+    append: Callable[..., bool] = _append_body
+    if isinstance(block, CodeBlock):
+        append = _append_codes if connection.in_file and schema.with_codes(connection) else lambda *_: False
     end = 0
     for last, since, size, checksum in listed:
         start, span, loose = block.size, None, 0
         stamp = (set_id, made, since, last)
-        if since != end or not _append_body(connection, block, stamp, size, checksum):
+        if since != end or not append(connection, block, stamp, size, checksum):
             span = (end, last)
             loose = append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", span)
         if outdated:
@@ -182,9 +269,14 @@ def problems(connection: AnyConnection) -> list[str]:
     if not connection.in_file or served is None:
         return out
     set_id, made, dimension = served
+    lacking, centre = set(uncoded(connection)), _centre(connection, set_id, made, dimension)
     for last, since, size, checksum in select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last"):
         if not _append_body(connection, Block(dimension), (set_id, made, since, last), size, checksum):
             out.append(f"table blocks: m{last}: it is damaged: the next search by meaning writes it again")
+        elif last not in lacking and not _append_codes(
+            connection, CodeBlock(dimension, 0, centre), (set_id, made, since, last), size, checksum
+        ):
+            out.append(f"table codes: m{last}: they are damaged: the next search by meaning writes them again")
     return out
 
 
@@ -210,11 +302,15 @@ def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str
     before = block.size
     listed = _current(connection, set_id, which, values)
     while part := list(islice(listed, ITEMS)):
+        numbers, scopes, vectors = zip(*part, strict=True)
+        if all(isinstance(vector, bytes) and len(vector) == 4 * block.dimension for vector in vectors):
+            matrix = np.frombuffer(b"".join(vectors), np.float32).reshape(-1, block.dimension)
+            block.append(numbers, scopes, _sound(matrix))
+            continue
         with rows.readable("vectors"):
-            matrices = [rows.to_vectors(vector, block.matrix.shape[1]) for _, _, vector in part]
+            matrices = [rows.to_vectors(vector, block.dimension) for vector in vectors]
         sizes = [len(matrix) for matrix in matrices]
-        ids, homes = (np.repeat([row[column] for row in part], sizes) for column in (0, 1))
-        block.append(ids, homes, _sound(np.concatenate(matrices)))
+        block.append(np.repeat(numbers, sizes), np.repeat(scopes, sizes), _sound(np.concatenate(matrices)))
     return block.size - before
 
 
@@ -230,7 +326,7 @@ def _sound(matrix: Vectors) -> Vectors:
 def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:
     """Append the body of a stored block to `block`. Returns False, and appends nothing, where its length or checksum is wrong.
     `stamp` holds the set's id, its `made`, and the block's range."""
-    dimension = block.matrix.shape[1]
+    dimension = block.dimension
     length = scalar(connection, "SELECT length(body) FROM blocks WHERE last = ? AND typeof(body) = 'blob'", stamp[-1:])
     if not isinstance(size, int) or length != size * (12 + 4 * dimension):
         return False
@@ -244,6 +340,33 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
     if _checksum(stamp, block.matrix[here], ids, homes) != checksum:
         return False
     block.accept(ids, homes)
+    return True
+
+
+def _append_codes(connection: AnyConnection, block: Any, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:
+    """Append the codes of a stored block to a `CodeBlock`. Returns False, and appends nothing, where they do not fit the block.
+    `stamp` holds the set's id, its `made`, and the block's range."""
+    words, rest, half = len(block.early), block.late.shape[1], block.levels.shape[1]
+    row = None
+    if block.centre is not None:
+        row = first(connection, "SELECT sum, body FROM codes WHERE last = ? AND block = ?", (stamp[-1], checksum))
+    if (
+        row is None
+        or not isinstance(size, int)
+        or not isinstance(row[1], bytes)
+        or len(row[1]) != size * (8 * (words + rest) + 16 + half)
+    ):
+        return False
+    expected, body = row
+    if expected != _sum((*stamp, checksum, block.centre.tobytes()), body):
+        return False
+    end = size * 8 * (words + rest)
+    early = np.frombuffer(body, "<u8", size * words).reshape(words, size)
+    late = np.frombuffer(body, "<u8", size * rest, size * 8 * words).reshape(size, rest)
+    ids, homes = np.frombuffer(body, "<i8", size, end), np.frombuffer(body, "<i4", size, end + 8 * size)
+    steps = np.frombuffer(body, "<f4", size, end + 12 * size)
+    levels = np.frombuffer(body, np.uint8, size * half, end + 16 * size).reshape(size, half)
+    block.put_codes(ids, homes, (early, late, levels, steps))
     return True
 
 

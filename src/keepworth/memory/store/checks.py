@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.memory.errors import NotAMemoryFile
-from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
+from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
+from keepworth.memory.search.index import of_eight_bits
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Most items or entries that one message names."""
+QUESTIONS, NEAREST = 100, 10
+"""Number of questions at which the first pass of searches is measured, and of items that are looked for."""
 TOGETHER = 1000
 """Number of vectors that are looked at together."""
 
@@ -53,6 +57,47 @@ def check(store: Store, *, deep: bool = True, report: Callable[[str], None] = la
         except NotAMemoryFile as damage:
             problems.append(str(damage))
     return problems
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPassRecall:
+    """How much the first pass of searches by meaning finds: the share of the ten nearest items, at so many questions. logged: how
+    many of these are of the log; the others are items."""
+
+    share: float
+    questions: int
+    logged: int
+
+    def __str__(self) -> str:
+        return (
+            f"Searches by meaning begin with a first pass: it finds {100 * self.share:.1f} % of the ten nearest items, at "
+            f"{self.logged} questions of the log and {self.questions - self.logged} items."
+        )
+
+
+def first_pass_recall(store: Store) -> FirstPassRecall | None:
+    """Return how much of what an exact search finds the first pass finds: at the newest questions of the memory's own log, and at
+    items if these are few. None where searches score all items."""
+    if not store.derived.has_codes():
+        return None
+    with store.database.reading() as connection:
+        dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (store.set_id,))
+        # As a policy packs the vector of a question: two bytes that name the set, and eight bits a number.
+        asked = "SELECT vector FROM decisions WHERE length(vector) = ? ORDER BY n DESC LIMIT ?"
+        found = select(connection, asked, (dimension + 2, QUESTIONS))
+        listed = [of_eight_bits(np.frombuffer(body, np.int8, offset=2)) for (body,) in found]
+        logged, table = len(listed), VECTORS.format(store.set_id)
+        apart = max(1, (scalar(connection, f"SELECT max(n) FROM {table}") or 0) // QUESTIONS)
+        every = f"SELECT vector FROM {table} WHERE n % ? = 0 LIMIT ?"
+        for (body,) in select(connection, every, (apart, QUESTIONS - logged)):
+            listed.append(rows.to_vectors(body, dimension)[0])
+    questions = np.stack(listed)
+    shares = []
+    ways = (store.derived.near(questions, NEAREST, EVERYWHERE, exact=exact) for exact in (True, False))
+    for right, found in zip(*ways, strict=True):
+        least = right[-1][1] - 1e-6
+        shares.append(sum(score >= least for _, score in found) / len(right))
+    return FirstPassRecall(float(np.mean(shares)), len(listed), logged)
 
 
 def _problems(store: Store, connection: AnyConnection, deep: bool, report: Callable[[str], None]) -> Iterator[str]:

@@ -308,7 +308,9 @@ class Database(Backend):
                 with connection:
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
-            self._check_format(scalar(connection, "PRAGMA user_version"), schema.VERSION)
+            version = scalar(connection, "PRAGMA user_version")
+            if version not in schema.EARLIER:
+                self._check_format(version, schema.VERSION)
             self.file = identity(self.path)
             _DATABASES.add(self)
             if not self.read_only:

@@ -12,14 +12,17 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
+from keepworth.memory.search import first_pass
 from keepworth.memory.search.columns import MetadataColumns, corrected
-from keepworth.memory.search.index import Block, DenseIndex, RankedTexts
+from keepworth.memory.search.first_pass import FirstPass
+from keepworth.memory.search.index import Block, DenseIndex, RankedTexts, VectorIndex
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -61,6 +64,10 @@ _STATE = (
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
+LACKING, TOGETHER = 8, 4
+"""Most blocks without codes whose codes a search makes for itself, and how many get theirs in one transaction."""
+MOST_CANDIDATES = 5000
+"""Most items that a first pass is asked for; whoever wants more has all of them scored."""
 FEW = 5000
 """Most items whose vectors are read from their rows sooner than all vectors from blocks."""
 _COUNT = f"SELECT coalesce(sum(count), 0) FROM scopes WHERE id {AMONG}"
@@ -198,6 +205,17 @@ class ScopeSums:
             self._words += words - before[1]
 
 
+class HeldVectors:
+    """An index over vectors that follows the journal: vectors themselves, or their codes. `of` is the set that it holds."""
+
+    __slots__ = ("at", "index", "of")
+
+    def __init__(self, database: Backend) -> None:
+        self.index: VectorIndex | None = None
+        self.at = Follower(database)
+        self.of: tuple[Any, ...] = ()
+
+
 class Derived:
     """All caches of one store. Thread-safe. When something is erased, the whole object is replaced: see `Store.reset_caches`."""
 
@@ -206,12 +224,13 @@ class Derived:
         self.database = store.database
         self._lock = threading.RLock()
         self._words_lock = threading.Lock()
-        self._dense: DenseIndex | None = None
-        self._dense_at = Follower(self.database)
-        self._dense_set: tuple[Any, ...] = ()
-        self._asked = False  # whether there was a search by meaning yet
+        self._vectors = HeldVectors(self.database)
+        self._codes = HeldVectors(self.database)
+        self._coding: threading.Thread | None = None
+        self._asked = False  # whether there was a search by meaning yet that scored all items
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
+        self._lacking: list[int] = []  # the last numbers of the blocks whose codes did not fit
         self.scope_words = ScopeWords()
         self.words_at = Follower(self.database)
         self._columns = MetadataColumns()
@@ -220,6 +239,11 @@ class Derived:
         self.ranked_texts = RankedTexts()
         self._scope_sums = ScopeSums(self.database)
         self._corpus: CorpusState | None = None
+
+    @property
+    def _dense(self) -> VectorIndex | None:
+        """The index that scores all items, once it is loaded."""
+        return self._vectors.index
 
     # Facts about all scopes together.
 
@@ -263,7 +287,14 @@ class Derived:
     # Vectors.
 
     def near(
-        self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
+        self,
+        vectors: Vectors,
+        count: int,
+        scope: Scope,
+        nobody: bool = False,
+        where: Filter | None = None,
+        *,
+        exact: bool = False,
     ) -> list[list[tuple[int, float]]]:
         """Return, for each query, the best current items as (item number, cosine).
 
@@ -273,18 +304,26 @@ class Derived:
             scope: Only what is inside it counts.
             nobody: Whether only scopes without a user count.
             where: A filter; None for all items.
+            exact: Whether all items are scored, however many there are.
         """
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return [[] for _ in vectors]
             inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
-            asked, self._asked = self._asked, True
-            result = None if asked else self._once(connection, vectors, count, inside, mask)
+            result = None
+            if not exact and count <= MOST_CANDIDATES and self._coded(connection, begin=self._asked):
+                result = self._near_by_codes(connection, vectors, count, (scope, nobody), inside, mask)
+            elif not self._asked:
+                self._asked = True
+                result = self._once(connection, vectors, count, inside, mask)
             if result is None:
-                result = self._synced(connection).search(vectors, count, (scope, nobody), inside, mask)
+                index = self._synced(connection, self._vectors, coded=False)
+                assert isinstance(index, DenseIndex)
+                result = index.search(vectors, count, (scope, nobody), inside, mask)
         if self._to_keep:
-            self._to_keep = False
+            self._to_keep, lacking, self._lacking = False, self._lacking, []
             self.write_blocks()
+            self._write_codes(lacking)
         return result
 
     def _once(
@@ -329,24 +368,99 @@ class Derived:
             raise self.database.made_anew()
         return id, dimension
 
-    def _synced(self, connection: AnyConnection) -> DenseIndex:
-        """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
+    def has_codes(self) -> bool:
+        """Return whether searches by meaning start with a first pass by now."""
+        with self.database.reading() as connection:
+            return self._store.set_id is not None and self._coded(connection, begin=False)
+
+    def _coded(self, connection: AnyConnection, *, begin: bool) -> bool:
+        """Return whether a search starts with a first pass by codes: in a large memory whose codes are there.
+
+        Those that a file lacks, such as one of an earlier version, are made on another thread, and searches are exact until then.
+
+        Args:
+            connection: A connection to the memory.
+            begin: Whether that thread may be started.
+        """
+        if self._store.exact or self.corpus(connection).documents < first_pass.FROM:
+            return False
+        if not connection.in_file:
+            return self.database.in_memory
+        if self._codes.index is not None:
+            return True
+        lacking = blocks.uncoded(connection)
+        if len(lacking) <= LACKING or (begin and self.database.read_only):
+            return True
+        if begin and self._coding is None:
+            self._coding = threading.Thread(
+                target=self._write_codes, args=(lacking,), name="keepworth-codes", daemon=True
+            )
+            self._coding.start()
+        return False
+
+    def _write_codes(self, lasts: Sequence[int]) -> None:
+        """Write the codes that blocks lack, a few blocks in a transaction, so that other writers wait for those only."""
+        set_id = self._store.set_id
+        if set_id is None or self.database.read_only:
+            return
+        try:
+            for start in range(0, len(lasts), TOGETHER):
+                some = lasts[start : start + TOGETHER]
+                self.database.write(lambda connection, some=some: blocks.write_codes(connection, set_id, some))  # type: ignore[misc]
+        except MemoryProblem as problem:  # it was closed, or there is no room: searches stay exact
+            _LOG.warning("codes of vectors could not be written to %s: %s", self.database.path, problem)
+
+    def _near_by_codes(
+        self,
+        connection: AnyConnection,
+        vectors: Vectors,
+        count: int,
+        scope: object,
+        inside: frozenset[int] | None,
+        mask: Mask | None,
+    ) -> list[list[tuple[int, float]]]:
+        """Score the items that a first pass names by their vectors, as this connection sees them.
+
+        Args:
+            connection: A connection to the memory.
+            vectors: Those of the queries.
+            count: The most items.
+            scope: The name of the scopes.
+            inside: Their ids; None for all.
+            mask: By item number, which items may be returned; None for all.
+        """
+        index = self._synced(connection, self._codes, coded=True)
+        assert isinstance(index, FirstPass)
+        listed = index.candidates(vectors, count, scope, inside, mask)
+        set_id, dimension = self._vector_set(connection)
+        block = Block(dimension)
+        numbers = sorted(set(chain.from_iterable(listed)))
+        blocks.append_rows(block, connection, set_id, f"v.n {AMONG}", (among(numbers),))
+        return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
+
+    def _synced(self, connection: AnyConnection, held: HeldVectors, *, coded: bool) -> VectorIndex:
+        """Return an index over vectors, brought up to the newest journal entry that this connection sees, or beyond."""
         with self._lock:
             corpus = self.corpus(connection)
             served = (self._store.set_id, corpus.state[3])
-            anew = self._dense is None or self._dense_set != served
-            follow, load = partial(self._follow, connection), partial(self._load, connection, corpus.state[3])
-            if self._dense_at.reach(connection, corpus.seq, corpus.name, follow, load, anew=anew):
-                self._dense_set = served
-            assert self._dense is not None
-            return self._dense
+            anew = held.index is None or held.of != served
+            follow = partial(self._follow, connection, held)
+            load = partial(self._load, connection, corpus.state[3], held, coded)
+            if held.at.reach(connection, corpus.seq, corpus.name, follow, load, anew=anew):
+                held.of = served
+            assert held.index is not None
+            return held.index
 
-    def _load(self, connection: AnyConnection, made: str) -> None:
-        """Build the vector index of all current items from the file."""
+    def _load(self, connection: AnyConnection, made: str, held: HeldVectors, coded: bool) -> None:
+        """Build an index over all current items from the file."""
         set_id, dimension = self._vector_set(connection)
-        block, read = blocks.load(connection, set_id, made, dimension)
-        self._note_read(connection, read)
-        self._dense = DenseIndex(dimension, block)
+        block, read = blocks.load(connection, set_id, made, dimension, coded=coded)
+        if coded:
+            self._lacking = [span[1] for span, _ in read if span]
+            self._to_keep = bool(self._lacking) or (connection.in_file and read[-1][1] >= 2 * blocks.ITEMS)
+        else:
+            self._note_read(connection, read)
+        held.index = FirstPass(dimension, block) if coded else DenseIndex(dimension, block)
 
     def _note_read(self, connection: AnyConnection, parts: Sequence[blocks.Part]) -> None:
         """Note which blocks were damaged, and whether there are blocks to write."""
@@ -355,9 +469,10 @@ class Derived:
             _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
         self._to_keep = connection.in_file and (bool(self._unfit) or sum(n for _, n in parts) >= 2 * blocks.ITEMS)
 
-    def _follow(self, connection: AnyConnection, since: int) -> bool:
-        """Update the vector index with what changed after journal entry `since`."""
-        assert self._dense is not None
+    def _follow(self, connection: AnyConnection, held: HeldVectors, since: int) -> bool:
+        """Update an index over vectors with what changed after journal entry `since`."""
+        index = held.index
+        assert index is not None
         assert self._store.set_id is not None
         changed = select(
             connection,
@@ -368,13 +483,13 @@ class Derived:
         )
         gone = [n for n, _, vector, current in changed if not current or vector is None]
         if gone:
-            self._dense.drop(gone)
+            index.drop(gone)
         fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
         fresh.sort()
         if fresh:
-            parts = [rows.to_vectors(vector, self._dense.dimension) for _, _, vector in fresh]
+            parts = [rows.to_vectors(vector, index.dimension) for _, _, vector in fresh]
             listed = [(n, scope) for (n, scope, _), part in zip(fresh, parts, strict=True) for _ in part]
-            self._dense.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
+            index.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
         return True
 
     def write_blocks(self) -> None:

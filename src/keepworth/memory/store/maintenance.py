@@ -14,6 +14,7 @@ from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
+from keepworth.memory.store.checks import first_pass_recall as first_pass_recall
 from keepworth.memory.store.checks import without_vector
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.decision_log import shorten
@@ -97,6 +98,8 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             index_rows(connection, *first(connection, last))
             connection.full_text.tidy(connection)
         blocks.write_again(connection)
+        if connection.in_file and store.set_id is not None:
+            blocks.write_codes(connection, store.set_id, blocks.uncoded(connection))
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
@@ -202,6 +205,8 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         # The vectors changed without a journal entry, so the older blocks do not belong to this set any more.
         if connection.in_file:
             connection.execute("DELETE FROM blocks; DELETE FROM outdated")
+            if schema.with_codes(connection):
+                connection.execute("DELETE FROM codes")
         values = (uuid.uuid4().hex, set_id)
         connection.execute("UPDATE vector_sets SET state = 'serving', made = ? WHERE id = ?", values)
 

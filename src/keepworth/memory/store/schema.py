@@ -13,6 +13,7 @@
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
 | blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
+| codes | codes of the vectors of each block, see `search.first_pass`; row 0 holds their centre | with the block |
 | outdated | items in blocks whose vectors have changed since | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
@@ -32,7 +33,10 @@ from keepworth.memory.store.rows import VECTORS
 from keepworth.records.model import EncoderIdentity
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 10
+VERSION = 12
+EARLIER = (10,)
+"""Formats of earlier versions that this one reads and writes too. Their files lack the table `codes`; the first codes that are
+written make it, and with it a file of this format, which those versions refuse. There was no format 11."""
 SERVER_VERSION = 7
 """The format of a memory on a server, which has none of the tables that later versions added to files."""
 
@@ -63,14 +67,28 @@ CREATE TABLE blocks(last INTEGER PRIMARY KEY, first INTEGER NOT NULL, size INTEG
 CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 """
 """Tables that only files have: see `blocks`."""
+CODES = """
+CREATE TABLE IF NOT EXISTS codes(last INTEGER PRIMARY KEY, block INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
+"""
+"""Another: `block` is the checksum of the block whose vectors the codes are of."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Create the tables of an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES + WORDS + FILTERED + BLOCKS)
+    connection.execute(TABLES + WORDS + FILTERED + BLOCKS + CODES)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def with_codes(connection: AnyConnection) -> bool:
+    """Return whether a file has the table of codes."""
+    return scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'codes'") is not None
+
+
+def add_codes(connection: AnyConnection) -> None:
+    """Add the table of codes to a file of an earlier format, which becomes one of this format."""
+    connection.execute(f"{CODES}PRAGMA user_version = {VERSION}")
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:

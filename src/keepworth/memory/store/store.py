@@ -74,9 +74,10 @@ class Difference:
 class Store:
     """One memory. Thread-safe; several processes may open one file. `path` is a file, ":memory:", or an address of Postgres.
 
-    `scan`, if set, looks through what is written."""
+    `scan`, if set, looks through what is written. `exact` says that searches by meaning score all items, however many."""
 
     scan: Scan | None = None
+    exact: bool = False
 
     def __init__(
         self,

@@ -126,7 +126,13 @@ class ScopeView:
         return self.store.vectors_for(items)
 
     def by_meaning(
-        self, vectors: Vectors, count: int, where: Filter | None = None, hidden: Collection[str] = ()
+        self,
+        vectors: Vectors,
+        count: int,
+        where: Filter | None = None,
+        hidden: Collection[str] = (),
+        *,
+        exact: bool = False,
     ) -> list[Ranked]:
         """Return the best items by cosine for each query. See `Corpus`.
 
@@ -135,8 +141,10 @@ class ScopeView:
             count: The most items.
             where: A filter; None for all items.
             hidden: The ids of items that are left out.
+            exact: Whether all items are scored, however many there are.
         """
-        ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
+        near = self.store.derived.near
+        ranked = near(vectors, count + len(hidden), self.scope, self.nobody, where, exact=exact)
         return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in ranked]
 
 
@@ -236,9 +244,11 @@ class Snapshot:
         ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden and pair[1] > 0)
         return sorted(ranked, key=lambda pair: (-pair[1], int(pair[0][1:])))[:count]
 
-    def by_meaning(self, vectors: Vectors, count: int, where: Filter | None, hidden: frozenset[str]) -> list[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, where: Filter | None, hidden: frozenset[str], *, exact: bool = False
+    ) -> list[Ranked]:
         drift = self._drifted()
-        ranked = self.view.by_meaning(vectors, count, where, hidden | drift.ids)
+        ranked = self.view.by_meaning(vectors, count, where, hidden | drift.ids, exact=exact)
         past = self.store.vectors_for([item for item in drift.current if item.id not in hidden])
         if not past:
             return ranked

@@ -5,11 +5,13 @@
     python -m benchmarks.memory.growth --taught --sizes 10000 --json benchmarks/memory/taught.json
     python -m benchmarks.memory.growth --rewarded --sizes 10000 --json benchmarks/memory/rewarded.json
     python -m benchmarks.memory.growth --people --sizes 40 100 1000 10000 --json benchmarks/memory/people.json
+    python -m benchmarks.memory.growth --large --sizes 100000 1000000 --json benchmarks/memory/large.json
 
 Each size is measured in a process of its own. --cold: the first searches of new processes, of a memory as it was left, taught and
 not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. --rewarded: by how much the
 process grows with 1,000 rewarded episodes. --people: a search in the notes of one of so many people, who are searched in turn:
-each has 1,000 notes, or 100 where they are more than 1,000. Sizes that are in the JSON and not asked for stay as they are.
+each has 1,000 notes, or 100 where they are more than 1,000. --large: searches that begin with a first pass, beside other indexes.
+Sizes that are in the JSON and not asked for stay as they are.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import numpy as np
 
 from benchmarks.memory import engine
 from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, corpus, figures, machine, texts_of, timed
+from benchmarks.memory.large import large_figures
 from benchmarks.record import arguments, most_resident, save
 from keepworth.memory.memory import Memory
 
@@ -130,6 +133,7 @@ def write_size(size: str, mode: str) -> None:
         "taught": taught_figures,
         "rewarded": rewarded_figures,
         "people": people_figures,
+        "large": large_figures,
         "": figures,
     }[mode]
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +145,7 @@ def write_size(size: str, mode: str) -> None:
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
-    for mode in ("cold", "taught", "rewarded", "people"):
+    for mode in ("cold", "taught", "rewarded", "people", "large"):
         parser.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode, default="")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()

@@ -74,8 +74,10 @@ def fill(memory: Memory) -> None:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "a.mem"
-    with opened(path) as memory:
+    with pytest.MonkeyPatch.context() as patch, opened(path) as memory:
+        patch.setattr(first_pass, "FROM", 1000)
         fill(memory)
+        assert blocks_without_codes(memory) == []
     return path
 
 
@@ -138,7 +140,7 @@ def test_all_items_are_listed_if_all_are_wanted(large: Path) -> None:
         assert len(nearest(memory, QUERIES[0], top_k=3000, where={"topic": 7})) == COUNT // TOPICS
 
 
-def test_a_function_that_filters_finds_what_there_is(large: Path) -> None:
+def test_a_function_that_filters_gets_enough_items(large: Path) -> None:
     with opened(large) as memory:
         found = memory.search(QUERIES[3], mode="dense", where=lambda item: item.text.endswith("77"))
         assert len(found) == 10
@@ -201,7 +203,7 @@ def test_texts_in_parts_are_found_by_each_part(path: Path) -> None:
         assert recall(memory) >= 0.99
 
 
-def test_what_was_learned_decides_as_before(large: Path) -> None:
+def test_a_learned_policy_decides_as_with_exact_searches(large: Path) -> None:
     with opened(large, policy="default", log="background", seed=0) as memory:
         for number in range(30):
             hits = memory.search(QUERIES[number % 3], mode="dense", top_k=3)
@@ -234,9 +236,11 @@ def test_a_small_memory_has_no_first_pass(path: Path) -> None:
     with opened(path) as memory:
         memory.add_many(texts_of(range(900)))
         assert len(nearest(memory, QUERIES[0])) == 10
+        compact(memory.store)
+    assert version_of(path) == schema.VERSION
 
 
-def test_an_exact_search_is_refused_where_it_means_nothing(large: Path) -> None:
+def test_an_exact_search_is_refused_by_words_alone(large: Path) -> None:
     with opened(large) as memory:
         with pytest.raises(errors.InvalidFilter, match="exact has no effect with mode='lexical'"):
             memory.search("t1", mode="lexical", exact=True)
@@ -246,7 +250,7 @@ def test_an_exact_search_is_refused_where_it_means_nothing(large: Path) -> None:
         opened(large, exact="no")
 
 
-def test_check_says_what_the_first_pass_finds(large: Path) -> None:
+def test_check_measures_the_recall_of_the_first_pass(large: Path) -> None:
     with opened(large, policy="default", log="at once") as memory:
         for query in QUERIES:
             memory.search(query, mode="dense")
@@ -283,7 +287,7 @@ DAMAGES: dict[str, Callable[[Path], object] | str] = {
     "no centre": "DELETE FROM codes WHERE last = 0",
     "none of some blocks": "DELETE FROM codes WHERE last > 3000",
     "none": "DELETE FROM codes",
-    "no table": "DROP TABLE codes",
+    "no table": f"DROP TABLE codes; PRAGMA user_version = {schema.VERSION}",
 }
 
 
@@ -309,9 +313,9 @@ def test_codes_that_do_not_fit_are_not_believed_and_made_again(damage: str, larg
 @pytest.fixture
 def earlier(large: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of an earlier version, all whose blocks lack codes."""
-    behind_its_back(large, f"DROP TABLE codes; PRAGMA user_version = {schema.EARLIER[0]}")
+    behind_its_back(large, f"DROP TABLE codes; PRAGMA user_version = {schema.VERSION}")
     monkeypatch.setattr("keepworth.memory.store.derived.LACKING", 0)
-    monkeypatch.setattr("keepworth.memory.store.derived.TOGETHER", 1)
+    monkeypatch.setattr(blocks, "TOGETHER", 1)
     return large
 
 
@@ -337,7 +341,7 @@ def test_a_file_of_an_earlier_version_is_searched_exactly_until_it_has_codes(ear
         wait_for_codes(memory)
         assert recall(memory) >= 0.99
         assert check(memory.store) == []
-    assert version_of(earlier) == schema.VERSION
+    assert version_of(earlier) == schema.CODED_VERSION
 
 
 def test_a_read_only_file_of_an_earlier_version_stays_as_it_is(earlier: Path) -> None:
@@ -358,7 +362,7 @@ KILLED = """
 import os, signal, sys, time
 from tests.memory.test_first_pass import QUERIES, first_pass, nearest, opened
 from keepworth.memory.store import blocks, derived
-first_pass.FROM, derived.LACKING, derived.TOGETHER = 1000, 0, 1
+first_pass.FROM, derived.LACKING, blocks.TOGETHER = 1000, 0, 1
 write, calls = blocks.write_codes, []
 def write_or_die(*rest):
     write(*rest)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from keepworth.memory.item import ALL, Item
 from keepworth.memory.memory import Memory
+from keepworth.memory.search import first_pass
 from keepworth.memory.store import blocks, derived
 from keepworth.memory.store.maintenance import check, compact
 from keepworth.records.episode import Operation, OperationKind
@@ -107,9 +108,12 @@ DO: dict[str, Callable[[Memory, int], object]] = {
 }
 
 
-@pytest.fixture(params=[blocks.ITEMS, 50], ids="blocks of {}".format)
+@pytest.fixture(params=[blocks.ITEMS, 50, "by codes"], ids="blocks of {}".format)
 def in_blocks(request: pytest.FixtureRequest, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Items in large blocks, or in small ones that one person fills, which are scored as they are read."""
+    """Items in large blocks, or in small ones that one person fills, which are scored as they are read; or with a first pass."""
+    if request.param == "by codes":
+        monkeypatch.setattr(first_pass, "FROM", 0)
+        return filled
     if request.param == blocks.ITEMS:
         return filled
     monkeypatch.setattr(blocks, "ITEMS", request.param)

@@ -41,8 +41,8 @@ SAMPLE = 65_536
 """Number of rows by which the distance of the nearest ones is judged."""
 Codes = tuple["Words", "Words", "Nibbles", "Vectors"]
 """Of some vectors: the first half of their signs, of shape (words of 64 bits, vectors), as it is read of all rows; the other
-half, of shape (vectors, words), as it is read of a few; pairs of levels, of shape (vectors, half the dimension); and the size of a
-step between levels, of shape (vectors,)."""
+half, of shape (vectors, words), as it is read of a few; pairs of levels, of shape (vectors, half the dimension); and the size of
+a step between levels, of shape (vectors,)."""
 
 
 def code(vectors: Vectors, centre: Vectors) -> Codes:
@@ -75,7 +75,7 @@ class CodeBlock(Block):
     None takes the mean of the first ones."""
 
     __slots__ = ("centre", "early", "late", "levels", "steps")
-    _HELD: ClassVar[tuple[str, ...]] = ("late", "levels", "steps")
+    _ROWS: ClassVar[tuple[str, ...]] = ("late", "levels", "steps")
 
     def __init__(self, dimension: int, room: int = 64, centre: Vectors | None = None) -> None:
         self.centre = centre
@@ -185,8 +185,8 @@ def _nearest_rows(
         apart = _distances(early if rows is None else early.take(rows, axis=1), asked[:, 0])
         if hidden is not None:
             apart[hidden] = np.iinfo(apart.dtype).max
-        kept = _smallest(apart, min(admitted, max(2 * rough, admitted // HALF_SHARE)))
-        apart, rows = apart[kept].astype(np.uint16), kept if rows is None else rows[kept]
+        close = _smallest(apart, min(admitted, max(2 * rough, admitted // HALF_SHARE)))
+        apart, rows = apart[close].astype(np.uint16), close if rows is None else rows[close]
         apart += np.bitwise_count(late.take(rows, axis=0) ^ asked_late).sum(axis=1, dtype=np.uint16)
         rows = rows[_smallest(apart, rough)]
     elif rows is None:

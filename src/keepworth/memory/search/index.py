@@ -178,7 +178,7 @@ class InvertedIndex:
 
 HELD = 16_384
 """Most texts whose terms are cached."""
-LONGEST_HELD = 2000
+LONGEST_ROWS = 2000
 """Most characters of such a text."""
 
 
@@ -207,7 +207,7 @@ class RankedTexts:
                 self._terms = {}
             for text, listed in zip(unknown, map(tuple, fresh), strict=True):
                 terms_in[text] = listed
-                if len(text) <= LONGEST_HELD:
+                if len(text) <= LONGEST_ROWS:
                     self._terms[text] = listed
         weights, mean = statistics.weights(terms)
         out = []
@@ -356,13 +356,13 @@ class Block:
 
     def _grow(self, room: int) -> None:
         """Move what there is to larger arrays."""
-        for name in ("numbers", "scopes", "alive", *self._HELD):
+        for name in ("numbers", "scopes", "alive", *self._ROWS):
             old = getattr(self, name)
             new = np.zeros((room, *old.shape[1:]), old.dtype)
             new[: self.size] = old[: self.size]
             setattr(self, name, new)
 
-    _HELD: ClassVar[tuple[str, ...]] = ("matrix",)
+    _ROWS: ClassVar[tuple[str, ...]] = ("matrix",)
     """The arrays, by name, that hold the vectors, a row for each."""
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.memory.search import first_pass
 from keepworth.memory.search.first_pass import CodeBlock, code
 from keepworth.memory.search.index import Block
 from keepworth.memory.store import rows, schema
@@ -40,6 +41,8 @@ WORN = 256
 """Number of outdated items in a block from which on it is written again."""
 BOUNDED = {"mmap_size": 0, "cache_size": -4000}
 """Settings of SQLite while vectors are read, so that this process does not hold them in its cache a second time."""
+TOGETHER, LAST = 8, 2**63 - 1
+"""Most blocks that get their codes in one transaction, and a number beyond that of any item."""
 FEWEST = 32
 """Least number of vectors whose mean is the centre of all codes, so that it is nobody's vector."""
 LONGEST = 1.002
@@ -81,6 +84,7 @@ def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
         if written == most:
             return True
         write_block(connection, set_id, (since, last))
+        _catch_up(connection, set_id)
         written += 1
     if scalar(connection, "SELECT count(*) FROM outdated") >= WORN:
         count = "SELECT count(*) FROM outdated WHERE n > first AND n <= last"
@@ -109,9 +113,30 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
         "INSERT OR REPLACE INTO blocks VALUES(?,?,?,?,?)", (span[1], span[0], len(matrix), checksum, body)
     )
     connection.execute("DELETE FROM outdated WHERE n > ? AND n <= ?", span)
-    block = Block(dimension, 0)
-    block.append(ids, homes, matrix)
-    _write_codes(connection, (set_id, made, *span, checksum), block)
+    if schema.with_codes(connection):
+        block = Block(dimension, 0)
+        block.append(ids, homes, matrix)
+        _write_codes(connection, (set_id, made, *span, checksum), block)
+
+
+def is_large(connection: AnyConnection) -> bool:
+    """Return whether a file is a memory whose searches by meaning begin with a first pass."""
+    if not connection.in_file:
+        return False
+    return (
+        schema.with_codes(connection)
+        or scalar(connection, "SELECT coalesce(sum(count), 0) FROM scopes") >= first_pass.FROM
+    )
+
+
+def _catch_up(connection: AnyConnection, set_id: int) -> None:
+    """Write the codes of a few of the newest blocks that lack them, if the memory has become large."""
+    if is_large(connection):
+        oldest = "SELECT min(last) FROM codes WHERE last > 0"
+        least = scalar(connection, oldest) if schema.with_codes(connection) else None
+        before = "SELECT last FROM blocks WHERE last < ? ORDER BY last DESC LIMIT ?"
+        lasts = [last for (last,) in select(connection, before, (least or LAST, TOGETHER))]
+        write_codes(connection, set_id, lasts)
 
 
 def write_codes(connection: AnyConnection, set_id: int, lasts: Sequence[int]) -> None:
@@ -122,6 +147,8 @@ def write_codes(connection: AnyConnection, set_id: int, lasts: Sequence[int]) ->
         set_id: The id of the set of vectors.
         lasts: The last item numbers of the blocks.
     """
+    if lasts and not schema.with_codes(connection):
+        schema.add_codes(connection)
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
     listed = f"SELECT last, first, size, sum FROM blocks WHERE last {AMONG}"
     for last, since, size, checksum in select(connection, listed, (among(lasts),)):
@@ -132,8 +159,6 @@ def write_codes(connection: AnyConnection, set_id: int, lasts: Sequence[int]) ->
 
 def _write_codes(connection: AnyConnection, stamp: tuple[Any, ...], block: Block) -> None:
     """Write the codes of a block. `stamp` holds the set's id, its `made`, the block's range and its checksum."""
-    if not schema.with_codes(connection):
-        schema.add_codes(connection)
     set_id, made, *_, last, checksum = stamp
     matrix, size = block.matrix[: block.size], block.size
     centre = _centre(connection, set_id, made, block.dimension)

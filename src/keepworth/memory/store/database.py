@@ -309,7 +309,7 @@ class Database(Backend):
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
             version = scalar(connection, "PRAGMA user_version")
-            if version not in schema.EARLIER:
+            if version != schema.CODED_VERSION:
                 self._check_format(version, schema.VERSION)
             self.file = identity(self.path)
             _DATABASES.add(self)

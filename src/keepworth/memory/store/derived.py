@@ -64,8 +64,8 @@ _STATE = (
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
-LACKING, TOGETHER = 8, 4
-"""Most blocks without codes whose codes a search makes for itself, and how many get theirs in one transaction."""
+LACKING = 8
+"""Most blocks without codes whose codes a search makes for itself."""
 MOST_CANDIDATES = 5000
 """Most items that a first pass is asked for; whoever wants more has all of them scored."""
 FEW = 5000
@@ -404,8 +404,8 @@ class Derived:
         if set_id is None or self.database.read_only:
             return
         try:
-            for start in range(0, len(lasts), TOGETHER):
-                some = lasts[start : start + TOGETHER]
+            for start in range(0, len(lasts), blocks.TOGETHER):
+                some = lasts[start : start + blocks.TOGETHER]
                 self.database.write(lambda connection, some=some: blocks.write_codes(connection, set_id, some))  # type: ignore[misc]
         except MemoryProblem as problem:  # it was closed, or there is no room: searches stay exact
             _LOG.warning("codes of vectors could not be written to %s: %s", self.database.path, problem)

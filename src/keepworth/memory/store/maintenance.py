@@ -78,7 +78,7 @@ def statistics(store: Store) -> Statistics:
             encoder=served[0] if served is not None else "",
             dimension=served[1] if served is not None else 0,
             bytes_on_disk=store.database.size(),
-            format=schema.VERSION,
+            format=schema.CODED_VERSION if connection.in_file and schema.with_codes(connection) else schema.VERSION,
         )
 
 
@@ -98,7 +98,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             index_rows(connection, *first(connection, last))
             connection.full_text.tidy(connection)
         blocks.write_again(connection)
-        if connection.in_file and store.set_id is not None:
+        if store.set_id is not None and blocks.is_large(connection):
             blocks.write_codes(connection, store.set_id, blocks.uncoded(connection))
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:

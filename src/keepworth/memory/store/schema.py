@@ -33,10 +33,10 @@ from keepworth.memory.store.rows import VECTORS
 from keepworth.records.model import EncoderIdentity
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 12
-EARLIER = (10,)
-"""Formats of earlier versions that this one reads and writes too. Their files lack the table `codes`; the first codes that are
-written make it, and with it a file of this format, which those versions refuse. There was no format 11."""
+VERSION = 10
+CODED_VERSION = 12
+"""The format of a file that has the table `codes`, which the first codes make that are written for a large memory: an earlier
+version, which would not keep them in step, refuses it. There was no format 11."""
 SERVER_VERSION = 7
 """The format of a memory on a server, which has none of the tables that later versions added to files."""
 
@@ -70,12 +70,12 @@ CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 CODES = """
 CREATE TABLE IF NOT EXISTS codes(last INTEGER PRIMARY KEY, block INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
 """
-"""Another: `block` is the checksum of the block whose vectors the codes are of."""
+"""Another, that only files of large memories have: `block` is the checksum of the block whose vectors the codes are of."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Create the tables of an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES + WORDS + FILTERED + BLOCKS + CODES)
+    connection.execute(TABLES + WORDS + FILTERED + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -87,8 +87,8 @@ def with_codes(connection: AnyConnection) -> bool:
 
 
 def add_codes(connection: AnyConnection) -> None:
-    """Add the table of codes to a file of an earlier format, which becomes one of this format."""
-    connection.execute(f"{CODES}PRAGMA user_version = {VERSION}")
+    """Add the table of codes to a file."""
+    connection.execute(f"{CODES}PRAGMA user_version = {CODED_VERSION}")
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:

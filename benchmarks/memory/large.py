@@ -44,15 +44,15 @@ def large_figures(size: int, folder: Path) -> Iterator[Figure]:
         engine.fill(memory, data, size)
     yield Figure("add_many, batches of 1,000", "items/s of processor", size / (time.process_time() - start), n=size)
     yield Figure("bytes per item", "bytes", path.stat().st_size / size, note="file, vectors and journal")
-    asked = folder / "asked.npy"
-    np.save(asked, data.query_vectors)
-    (folder / "asked.json").write_text(json.dumps(data.queries))
-    for record in engine.in_a_process(HERE, "searched", str(path), str(asked))["figures"]:
+    questions = folder / "questions.npy"
+    np.save(questions, data.query_vectors)
+    (folder / "questions.json").write_text(json.dumps(data.queries))
+    for record in engine.in_a_process(HERE, "searched", str(path), str(questions))["figures"]:
         yield Figure(**record)
     for name in ("by meaning", "by both"):
         options = json.dumps(WAYS[name])
         runs = [
-            engine.in_a_process(engine.HERE, "opened", str(path), str(asked), data.queries[0], options)
+            engine.in_a_process(engine.HERE, "opened", str(path), str(questions), data.queries[0], options)
             for _ in range(COLD_RUNS)
         ]
         yield engine.line(
@@ -62,12 +62,12 @@ def large_figures(size: int, folder: Path) -> Iterator[Figure]:
     yield from peers(data)
 
 
-def searched(path: str, asked: str) -> None:
+def searched(path: str, questions: str) -> None:
     """For a process of its own: the figures of searches of a memory, to standard output."""
-    vectors, queries = np.load(asked), json.loads(Path(asked).with_suffix(".json").read_text())
-    given = GivenVectors(BenchmarkCorpus([], vectors[:0], queries, vectors))
+    vectors, queries = np.load(questions), json.loads(Path(questions).with_suffix(".json").read_text())
+    encoder = GivenVectors(BenchmarkCorpus([], vectors[:0], queries, vectors))
     out = list[Figure]()
-    with Memory(path, encoder=given, policy=None, log="off") as memory:
+    with Memory(path, encoder=encoder, policy=None, log="off") as memory:
         deadline = time.monotonic() + 600
         while not memory.store.derived.has_codes() and time.monotonic() < deadline:  # a file filled at once
             memory.search(queries[0], mode="dense")
@@ -107,8 +107,8 @@ def peers(data: BenchmarkCorpus) -> Iterator[Figure]:
 
     def figures(name: str, search: Callable[[Any], Any], note: str) -> Iterator[Figure]:
         yield engine.line(f"{name}, search", "ms of processor", processor_times(search, queries), note=note)
-        found = [np.asarray(search(query)).reshape(-1) for query in queries[:CALLS]]
-        shares = [len(np.intersect1d(of, best)) / 10 for of, best in zip(found, right, strict=True)]
+        answers = [np.asarray(search(query)).reshape(-1) for query in queries[:CALLS]]
+        shares = [len(np.intersect1d(of, best)) / 10 for of, best in zip(answers, right, strict=True)]
         yield Figure(f"{name}, recall of ten", "share", float(np.mean(shares)), n=len(shares))
 
     dimension = data.vectors.shape[1]

@@ -181,13 +181,13 @@ def _nearest_rows(
         return whole if hidden is None else whole[~hidden]
     rough = max(ROUGH, 4 * scored, admitted // ROUGH_SHARE)
     if admitted > rough:
-        asked, asked_late, *_ = code(query[None], block.centre)
-        apart = _distances(early if rows is None else early.take(rows, axis=1), asked[:, 0])
+        query_signs, query_late, *_ = code(query[None], block.centre)
+        apart = _distances(early if rows is None else early.take(rows, axis=1), query_signs[:, 0])
         if hidden is not None:
             apart[hidden] = np.iinfo(apart.dtype).max
         close = _smallest(apart, min(admitted, max(2 * rough, admitted // HALF_SHARE)))
         apart, rows = apart[close].astype(np.uint16), close if rows is None else rows[close]
-        apart += np.bitwise_count(late.take(rows, axis=0) ^ asked_late).sum(axis=1, dtype=np.uint16)
+        apart += np.bitwise_count(late.take(rows, axis=0) ^ query_late).sum(axis=1, dtype=np.uint16)
         rows = rows[_smallest(apart, rough)]
     elif rows is None:
         rows = np.arange(early.shape[1]) if hidden is None else np.flatnonzero(~hidden)
@@ -197,20 +197,20 @@ def _nearest_rows(
     return out
 
 
-def _distances(signs: Words, asked: Words) -> npt.NDArray[Any]:
+def _distances(signs: Words, query_signs: Words) -> npt.NDArray[Any]:
     """Return in how many bits each row differs from a query, of at most 255 bits below 4 words.
 
     Args:
         signs: Of shape (words, rows).
-        asked: Those of the query, of shape (words,).
+        query_signs: Those of the query, of shape (words,).
     """
     size = signs.shape[1]
-    out = np.empty(size, np.uint8 if len(asked) < 4 else np.uint16)
+    out = np.empty(size, np.uint8 if len(query_signs) < 4 else np.uint16)
     words, counts = np.empty(STRETCH, np.uint64), np.empty(STRETCH, np.uint8)
     for start in range(0, size, STRETCH):
         line = out[start : start + STRETCH]
         differ, count = words[: len(line)], counts[: len(line)]
-        for number, word in enumerate(asked):
+        for number, word in enumerate(query_signs):
             np.bitwise_xor(signs[number, start : start + STRETCH], word, out=differ)
             np.bitwise_count(differ, out=count)
             if number:
@@ -242,8 +242,8 @@ def _estimates(query: Vectors, levels: Nibbles, steps: Vectors, rows: Rows) -> V
     out = np.empty(len(rows), np.float32)
     middle = np.float32(7.5 * query.sum())
     for start in range(0, len(rows), 512):
-        part = levels.take(rows[start : start + 512], axis=0)
+        pairs = levels.take(rows[start : start + 512], axis=0)
         line = out[start : start + 512]
-        np.matmul((part & 15).astype(np.float32), even, out=line)
-        line += (part >> 4).astype(np.float32) @ odd
+        np.matmul((pairs & 15).astype(np.float32), even, out=line)
+        line += (pairs >> 4).astype(np.float32) @ odd
     return (out - middle) * steps[rows]

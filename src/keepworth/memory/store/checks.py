@@ -83,9 +83,9 @@ def first_pass_recall(store: Store) -> FirstPassRecall | None:
     with store.database.reading() as connection:
         dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (store.set_id,))
         # As a policy packs the vector of a question: two bytes that name the set, and eight bits a number.
-        asked = "SELECT vector FROM decisions WHERE length(vector) = ? ORDER BY n DESC LIMIT ?"
-        found = select(connection, asked, (dimension + 2, QUESTIONS))
-        listed = [of_eight_bits(np.frombuffer(body, np.int8, offset=2)) for (body,) in found]
+        logged_vectors = "SELECT vector FROM decisions WHERE length(vector) = ? ORDER BY n DESC LIMIT ?"
+        logs = select(connection, logged_vectors, (dimension + 2, QUESTIONS))
+        listed = [of_eight_bits(np.frombuffer(body, np.int8, offset=2)) for (body,) in logs]
         logged, table = len(listed), VECTORS.format(store.set_id)
         apart = max(1, (scalar(connection, f"SELECT max(n) FROM {table}") or 0) // QUESTIONS)
         every = f"SELECT vector FROM {table} WHERE n % ? = 0 LIMIT ?"
@@ -94,9 +94,9 @@ def first_pass_recall(store: Store) -> FirstPassRecall | None:
     questions = np.stack(listed)
     shares = []
     ways = (store.derived.near(questions, NEAREST, EVERYWHERE, exact=exact) for exact in (True, False))
-    for right, found in zip(*ways, strict=True):
+    for right, near in zip(*ways, strict=True):
         least = right[-1][1] - 1e-6
-        shares.append(sum(score >= least for _, score in found) / len(right))
+        shares.append(sum(score >= least for _, score in near) / len(right))
     return FirstPassRecall(float(np.mean(shares)), len(listed), logged)
 
 

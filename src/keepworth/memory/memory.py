@@ -417,6 +417,7 @@ class Memory(Changes):
             always = frozenset((*present, *(item.id for item in core)))
             sources = self._sources(learning, ask, seen, request, mode, always)
             chosen = learning.choose(ask, request.k, sources, scope.user)
+            learning.save()
         else:
             hits, _, _, size = self._find(ask, seen, request)
             listed = tuple((hit.item.id, hit.score) for hit in hits)

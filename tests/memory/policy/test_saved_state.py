@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from keepworth.memory.by_name import policy
 from keepworth.memory.choose import learning
 from keepworth.memory.choose.hashed_words import HashedWords
+from keepworth.memory.errors import StorageFull
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import saved_state
 from keepworth.memory.store.maintenance import check
+from keepworth.methods.policies.default import record
 from tests.memory.helpers import behind_its_back
 
 QUESTIONS = [f"when does train {number} leave" for number in range(7)]
@@ -90,6 +94,179 @@ def test_erasing_deletes_the_saved_state(path: Path, often: None) -> None:
     assert saved(path) == []
 
 
+# A state in pieces, of a policy that remembers few rewards.
+
+
+PEOPLE = ("", "ana", "ben")
+
+
+@pytest.fixture
+def small(often: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are cut into pieces that a few rewards fill."""
+    monkeypatch.setattr(saved_state, "PIECE", 512)
+    monkeypatch.setattr(saved_state, "LONG", 8)
+
+
+def remembering(path: Path, newest: int = 60, **options: Any) -> Memory:
+    make = policy("default", newest=newest, least=2, withhold=0.2)
+    return Memory(path, encoder="hashing", policy=make, seed=0, **options)
+
+
+def live_through(memory: Memory, numbers: range) -> None:
+    """Rewards of all kinds: of searches and episodes, from people, signals and the program, and corrections."""
+    for number in numbers:
+        question, by = f"{QUESTIONS[number % 7]} on day {number % 23}", PEOPLE[number % 3]
+        right = float((number * number + number // 7) % 3 == 0)
+        if number % 5 == 0:
+            with memory.episode(question) as episode:
+                for step in range(2):
+                    episode.search(f"{question} at {step}", actions=("wait", "run"), top_k=3)
+                    episode.act(("wait", "run")[(number + step) % 2])
+                episode.reward(right, by=by)
+        else:
+            decision = memory.search(question, top_k=3).decision
+            if number % 5 == 1:
+                memory.reward(decision, right, by="", source="signal:check-passed")
+            memory.reward(decision, right, by=by)
+            if number % 5 == 2:
+                memory.reward(decision, 1.0 - right, by=by)
+
+
+def everything_known(memory: Memory) -> tuple[Any, ...]:
+    advice = [memory.search(question, actions=("wait", "run"), explore=False).advice for question in QUESTIONS]
+    return expected(memory), repr(memory.ledger(everything=True)), advice
+
+
+def pieces(path: Path) -> list[tuple[object, ...]]:
+    return behind_its_back(path, "SELECT name, value FROM facts_of_file WHERE name LIKE 'learned piece%'")
+
+
+def test_cold_opens_know_to_the_bit_what_a_live_process_knows(path: Path, small: None) -> None:
+    with remembering(path) as live:
+        live.add_many([f"Train {number % 7} leaves at {number}." for number in range(21)])
+        opened_cold = []
+        for begin in range(0, 200, 25):
+            live_through(live, range(begin, begin + 25))
+            opened_cold.append(remembering(path))
+            assert everything_known(opened_cold[-1]) == everything_known(live)
+        # Those that were opened earlier went on from there, and dropped rows when the live one did.
+        for cold in opened_cold:
+            assert everything_known(cold) == everything_known(live)
+            cold.close()
+    assert len(pieces(path)) > 10
+
+
+def test_a_new_process_reads_no_reward_behind_the_saved_state(path: Path, small: None) -> None:
+    with remembering(path, newest=1000) as memory:
+        memory.add_many([f"Train {number % 7} leaves at {number}." for number in range(21)])
+        live_through(memory, range(150))
+        before = everything_known(memory)
+    with remembering(path, newest=1000) as memory:
+        assert everything_known(memory) == before
+    behind_its_back(path, "UPDATE decisions SET chosen = '[]', candidates = '[]' WHERE n < 100")
+    with remembering(path, newest=1000) as memory:
+        assert everything_known(memory) == before
+
+
+BROKEN = ("UPDATE facts_of_file SET value = substr(value, 9) || substr(value, 1, 8)", "DELETE FROM facts_of_file")
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_damaged_piece_voids_the_state_until_it_is_written_anew(broken: str, path: Path, small: None) -> None:
+    known = teach(path, 90)
+    behind_its_back(
+        path, f"{broken} WHERE name = (SELECT min(name) FROM facts_of_file WHERE name LIKE 'learned piece%')"
+    )
+    with opened(path) as memory:
+        assert memory.learning is not None
+        assert expected(memory) == known
+        assert memory.learning.experience.learned == 90
+        memory.search(QUESTIONS[0])  # after which all is written again
+    behind_its_back(path, "UPDATE decisions SET chosen = '[]', candidates = '[]'")
+    assert known_at(path) == known
+
+
+def test_a_state_of_other_rules_or_settings_is_learned_anew(
+    path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = teach(path, 70)
+    monkeypatch.setattr(record, "_RULES", record._RULES + 1)
+    assert known_at(path) == known
+    with opened(path) as memory:
+        memory.search(QUESTIONS[0])
+    assert len({name for name, _ in saved(path) if "piece" not in str(name)}) == 2, (
+        "each version has a state of its own"
+    )
+    others = []
+    for newest in range(30, 36):
+        with remembering(path, newest=newest) as memory:
+            memory.search(QUESTIONS[0])
+            others.append(expected(memory))
+        with remembering(path, newest=newest) as memory:
+            assert expected(memory) == others[-1]
+    assert len({name for name, _ in saved(path) if "piece" not in str(name)}) == saved_state.VERSIONS
+
+
+def test_erasing_deletes_all_pieces_and_no_process_saves_a_state_of_before(path: Path, small: None) -> None:
+    with opened(path) as other:
+        teach(path, 70, by="somebody")
+        expected(other)
+        with opened(path) as memory:
+            memory.forget("m1", purge_history=True)
+        assert pieces(path) == saved(path) == []
+        assert expected(other) == known_at(path)
+        other.search(QUESTIONS[0])
+        assert "m1 " not in str(saved(path))
+    assert known_at(path) == known_at(path)
+
+
+def test_a_rollback_after_the_save_reaches_every_process(path: Path, small: None) -> None:
+    teach(path, 70)
+    with opened(path) as other, opened(path) as memory:
+        expected(other)
+        memory.rollback(since="s60")
+        known = expected(memory)
+        assert known_at(path) == known
+        memory.search(QUESTIONS[0])
+        assert expected(other) == known_at(path) == known
+
+
+def test_a_process_that_only_searches_saves_what_it_had_to_learn_anew(path: Path, small: None) -> None:
+    known = teach(path, 70)
+    behind_its_back(path, "DELETE FROM facts_of_file WHERE name LIKE 'learned%'")
+    with Memory(path, encoder="hashing", read_only=True) as reader:
+        reader.search(QUESTIONS[0])
+    assert saved(path) == []
+    with opened(path) as memory:
+        memory.search(QUESTIONS[0])
+    assert saved(path) != []
+    behind_its_back(path, "UPDATE decisions SET chosen = '[]', candidates = '[]'")
+    assert known_at(path) == known
+
+
+def test_rewards_are_on_file_where_the_state_cannot_be_saved(
+    path: Path, often: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise StorageFull("no room left")
+
+    with monkeypatch.context() as full:
+        full.setattr(saved_state, "save", refused)
+        known = teach(path, 30)
+    assert "could not be saved: no room left" in caplog.text
+    assert saved(path) == []
+    assert known_at(path) == known
+
+
+def test_writes_of_unchanged_pieces_are_left_out(path: Path, small: None) -> None:
+    teach(path, 60)
+    before = dict(pieces(path))
+    teach(path, 20)
+    after = dict(pieces(path))
+    assert len(before.keys() & after.keys()) > len(before) // 3
+    assert before.keys() - after.keys(), "pieces of no state are deleted"
+
+
 SLOWER = [pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean")]
 
 
@@ -100,6 +277,12 @@ def test_learned_state_equals_the_journal_after_kills(tmp_path: Path, policy: st
     assert found["kills"] >= 3
 
 
+def test_killed_processes_leave_no_state_that_does_not_fit(path: Path) -> None:
+    found = learned_and_killed(path, rewards=25, kills=6, saved_every=5)
+    assert found["acknowledged"] == 100
+    assert saved(path) != []
+
+
 # Several processes learn on one file and are killed again and again: what is known is what a replay of the journal says.
 
 
@@ -107,7 +290,7 @@ KINDS = ("torn", "late", "lost", "broken")
 WORKER = """
 import sys
 from tests.memory.policy.test_saved_state import worked
-worked(*sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]))
+worked(*sys.argv[1:3], *map(int, sys.argv[3:]))
 """
 
 
@@ -115,8 +298,9 @@ def asked(kind: str) -> str:
     return f"what to do with a {kind} thing"
 
 
-def worked(path: str, policy: str, begin: int, count: int) -> None:
+def worked(path: str, policy: str, begin: int, count: int, saved_every: int) -> None:
     """For a process of its own: reward number `begin` up to `count`, and say each that is on file."""
+    learning.SAVED_EVERY = saved_every
     with Memory(path, policy=policy, encoder=HashedWords(64)) as memory:
         for number in range(begin, count):
             kind = KINDS[number % len(KINDS)]
@@ -145,15 +329,16 @@ def known(memory: Memory) -> Any:
 class Worker:
     """One of the processes that learn, and who follows it when it is killed."""
 
-    def __init__(self, path: Path, policy: str, count: int) -> None:
-        self.path, self.policy, self.count = path, policy, count
+    def __init__(self, path: Path, policy: str, count: int, saved_every: int) -> None:
+        self.path, self.policy, self.count, self.saved_every = path, policy, count, saved_every
         self.done = 0
         self.kills = 0
         self.running: subprocess.Popen[str] | None = None
 
     def work(self) -> None:
         while self.done < self.count:
-            command = [sys.executable, "-c", WORKER, str(self.path), self.policy, str(self.done), str(self.count)]
+            numbers = map(str, (self.done, self.count, self.saved_every))
+            command = [sys.executable, "-c", WORKER, str(self.path), self.policy, *numbers]
             self.running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert self.running.stdout is not None
             for line in self.running.stdout:
@@ -170,7 +355,14 @@ class Worker:
 
 
 def learned_and_killed(
-    path: Path, *, policy: str = "default", processes: int = 4, rewards: int = 1000, kills: int = 50, seed: int = 0
+    path: Path,
+    *,
+    policy: str = "default",
+    processes: int = 4,
+    rewards: int = 1000,
+    kills: int = 50,
+    seed: int = 0,
+    saved_every: int = learning.SAVED_EVERY,
 ) -> dict[str, int]:
     """Counts of what was done. Raises AssertionError where a reward is lost or what is known is another thing.
 
@@ -183,7 +375,7 @@ def learned_and_killed(
     watching = Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
     watching.add_many([f"a {kind} thing goes to the {place}" for kind in KINDS for place in ("shop", "post", "bin")])
     known(watching)  # from here on it follows what others write
-    workers = [Worker(path, policy, rewards) for _ in range(processes)]
+    workers = [Worker(path, policy, rewards, saved_every) for _ in range(processes)]
     threads = [threading.Thread(target=worker.work) for worker in workers]
     for thread in threads:
         thread.start()

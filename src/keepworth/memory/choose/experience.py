@@ -12,7 +12,6 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -51,6 +50,7 @@ from keepworth.memory.choose.slots import (
 )
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
+from keepworth.memory.store.saved_state import Packed, pack
 from keepworth.records.episode import Operation
 from keepworth.records.model import Encoder
 
@@ -421,23 +421,23 @@ class Experience:
         self._warn("record", record, problem, "it is not asked this time")
         return question(NO_RECORD)
 
-    def save(self) -> Any:
-        """Return what the policy's record saves, or None if there is nothing that can be saved."""
-        valuer, problem, state = self.policy.valuer, "", None
+    def save(self) -> Packed | None:
+        """Return what the policy's record saves and how much time has passed, or None if there is nothing that can be saved."""
+        valuer, problem = self.policy.valuer, ""
         try:
             state = (self.policy.record or NO_RECORD).save()
-            json.dumps(state, allow_nan=False)
+            passed = [self.clock.save(), self.time, self.learned, self._earned, self._count]
+            return None if state is None else pack([state, passed])
         except Exception as error:
             problem = self._failure("valuer", error)
-        if problem:
-            self._warn(
-                "valuer", valuer, f"cannot be saved: it {problem}", "all rewards are learned from again at opening"
-            )
-        return None if problem else state
+        self._warn("valuer", valuer, f"cannot be saved: it {problem}", "all rewards are learned from again at opening")
+        return None
 
-    def load(self, state: Any) -> bool:
-        """Restore what the policy's record saved. Return whether it could."""
+    def load(self, saved: Any) -> bool:
+        """Restore what `save` returned. Return whether it could."""
         try:
+            state, (clock, self.time, self.learned, self._earned, self._count) = saved
+            self.clock.load(clock)
             (self.policy.record or NO_RECORD).load(state)
         except Exception as error:
             problem = self._failure("valuer", error)

@@ -2,21 +2,23 @@
 
 What is learned is a function of the rewards that count, in the order of the journal, each with the choices that led to it. So a
 file that is opened again, another process that learns on the same file, and a rollback all come to the same: read what is new,
-or read all of it again. Nothing is read before the first choice.
+or read all of it again. Nothing is read before the first choice. Of a policy whose record can be saved, what was learned is
+written now and then, and a new process goes on from there (`keepworth.memory.store.saved_state`).
 
 | what happened | what is written |
 | --- | --- |
 | a choice | its decision: candidates, what was shown, the propensity, what the policy knew, the vector of the query |
 | an action, the reward of a step | a note in the journal |
 | a reward | a credit in the journal; of a policy that keeps items of its own also those, in the same transaction |
+| `SAVED_EVERY` rewards | what was learned, in a transaction of its own |
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import zlib
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +41,7 @@ from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, lines
+from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, Reach, Scope, reward_source
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank, Overlay
@@ -57,11 +60,11 @@ if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
 
 
+_LOG = logging.getLogger("keepworth.memory")
 LIVE = 1_000
 """Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
 SAVED_EVERY = 256
-"""Number of rewards after which the learned state of the default policy is saved, so that the next process need not replay
-them."""
+"""Number of rewards after which what was learned is saved, so that the next process need not learn from them again."""
 HANDLES = 256
 """Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
 TIMES, SUFFICES = 2.0, 0.8
@@ -133,11 +136,10 @@ class Learning:
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
-        self._taught = array(
-            "q"
-        )  # of each choice whose reward a record trusts to some degree, the number of that reward
-        self._last = 0  # the number of the last reward that a record learned from
-        self._unsaved = 0  # rewards of this process since that was saved
+        self._unsaved = (
+            0  # rewards that were learned from since that was saved: those of this process, and those at opening
+        )
+        self._loaded = False  # whether this process went on from a saved state, or has saved one
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
         self._embedder: Embedder | None = None
         self._lock = threading.RLock()
@@ -641,7 +643,7 @@ class Learning:
     def _build(self, connection: AnyConnection, head: int) -> None:
         """Learn everything from the file again: the items as they are, and the rewards that count."""
         self._embedder = self.store.embedder
-        self._experience, saved = self._start(connection)
+        self._experience, since = self._start(connection)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._replay = Replay(self._mirror, self.policy, self.reward_range)
         self._mine.clear()
@@ -650,17 +652,12 @@ class Learning:
         gone = log.cancelled(connection)
         record = None if self.keeps else self._experience.policy.record
         there = None if self is self._whole else self._whole._rewards.inside(connection, self.scope)
-        self._taught, self._last = array("q"), 0
-        if record is not None and saved is not None and not record.replays:
-            self._last, saved = saved.seq, None
-        news = log.news(connection, self.scope, gone, self._last, None if record is None else record.newest, there)
+        news = log.news(connection, self.scope, gone, since, None if record is None else record.newest, there)
         for reward, about in log.with_choices(connection, news, gone):
             self._mirror.restore(reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
-            trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
-            self._learn(reward, about, stale=stale, trusts=trusts)
-            if saved is not None and reward.seq == saved.seq:
-                self._experience.load(saved.state)
+            self._learn(reward, about, stale=stale)
+        self._unsaved, self._loaded = len(news), since > 0
         self._mirror.restore()
         self._mirror.link(self._mirror.rows.values())
         self._experience.settle()
@@ -674,20 +671,20 @@ class Learning:
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
 
-    def _start(self, connection: AnyConnection) -> tuple[Experience, saved_state.Saved | None]:
-        """Return a fresh experience and its saved state, if there is a valid one. A state that stands for rewards is loaded."""
+    def _start(self, connection: AnyConnection) -> tuple[Experience, int]:
+        """Return an experience, with what was saved if that is valid, and the journal entry up to which that has learned."""
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
             encoder = self._embedder.encoder if self.retrieves else self._embedder
         experience = self._fresh_experience(encoder)
         record = experience.policy.record
-        if record is None or self.keeps:
-            return experience, None
-        saved = saved_state.saved(connection, self._saved_as(record))
-        if saved is None or record.replays or experience.load(saved.state):
-            return experience, saved
-        return self._fresh_experience(encoder), None  # what is half loaded is learned anew
+        saved = None if record is None or self.keeps else saved_state.saved(connection, *self._saved_as(record))
+        if saved is None:
+            return experience, 0
+        if experience.load(saved.state):
+            return experience, saved.seq
+        return self._fresh_experience(encoder), 0  # what is half loaded is learned anew
 
     def _fresh_experience(self, encoder: Encoder) -> Experience:
         experience = Experience(self._fresh(), encoder, seed=self._seed or 0)
@@ -705,11 +702,11 @@ class Learning:
             self._learn(reward, about)
         self._mine.clear()
 
-    def _saved_as(self, record: PolicyRecord) -> str:
-        """Return the name of the saved state, which holds everything it depends on besides the journal."""
-        return (
-            f"{self.policy} {self.scope} {record.version} {'' if self._embedder is None else self._embedder.identity}"
-        )
+    def _saved_as(self, record: PolicyRecord) -> tuple[str, str]:
+        """Return the name of the saved state, which holds everything it depends on besides the journal: policy and scope, and the
+        version of both its rules and the encoder."""
+        encoder = "" if self._embedder is None else self._embedder.identity
+        return f"{self.policy} {self.scope}", f"{record.version} {encoder}"
 
     def count_reward(self, decision: str, value: float, by: str) -> None:
         """Count a reward of this process, and save what was learned if that was not done for a while.
@@ -725,40 +722,29 @@ class Learning:
                 while len(self._given) > LIVE:
                     self._given.pop(next(iter(self._given)))
             self._unsaved += 1
-            if self._unsaved >= SAVED_EVERY:
-                self._unsaved = 0
-                self._now()
-                self._save()
+        self.save()
 
-    def _save(self) -> None:
-        record = self._experience.policy.record
-        if record is None or not self._last or self.keeps:
+    def save(self) -> None:
+        """Save what was learned if that was not done for `SAVED_EVERY` rewards, so that the next process goes on from there."""
+        database = self.store.database
+        if self._unsaved < SAVED_EVERY or database.in_memory or database.read_only:
             return
-        name, taught, trusts = self._saved_as(record), self._taught, record.trusts
-        content = self._experience.save()
-        if content is None:
-            return
-        state = saved_state.Saved(self._last, content, {})
-        for number in record.remembered:
-            state.trusts.setdefault(taught[number], []).append(trusts[number])
-        self.store.database.write(lambda connection: saved_state.save(connection, name, state))
+        with self._lock:
+            record, self._unsaved = None if self.keeps else self._now().policy.record, 0
+            packed = None if record is None else self._experience.save()
+            if record is None or packed is None:
+                return
+            names, seq, anew = self._saved_as(record), self._seq, not self._loaded
+        try:
+            database.write(lambda connection: saved_state.save(connection, *names, seq, packed, anew=anew))
+            self._loaded = True
+        except MemoryProblem as problem:  # the rewards themselves are on file
+            _LOG.warning("what was learned in %s could not be saved: %s", database.path, problem)
 
-    def _learn(
-        self,
-        reward: News,
-        about: About,
-        *,
-        stale: bool = False,
-        trusts: Sequence[float] | None = None,
-    ) -> None:
-        """Learn from a reward on file. For `stale` and `trusts` see `Replay.uses`."""
-        experience, record = self._experience, self._experience.policy.record
-        uses = self._replay.uses(reward, about, stale=stale, trusts=trusts)
-        outcome = self._replay.scaled(reward.value)
-        experience.remember(uses, outcome, by=reward.by, alone=bool(reward.decision))
-        if record is not None and uses:
-            self._taught.extend([reward.seq] * (len(record.trusts) - len(self._taught)))
-            self._last = reward.seq
+    def _learn(self, reward: News, about: About, *, stale: bool = False) -> None:
+        """Learn from a reward on file. For `stale` see `Replay.uses`."""
+        uses, outcome = self._replay.uses(reward, about, stale=stale), self._replay.scaled(reward.value)
+        self._experience.remember(uses, outcome, by=reward.by, alone=bool(reward.decision))
 
     # Choices, from a file and to it.
 

@@ -28,8 +28,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -434,6 +436,54 @@ class Ledger:
         accounts = ((index, self.account(item, span)) for index, item in enumerate(items))
         return {index: one for index, one in accounts if one is not None}
 
+    def save(self) -> dict[str, Any]:
+        """Return the rows and units as columns. Rows are in the order of their numbers, so that new ones come last."""
+        items = {item: number for number, item in enumerate(self._columns)}
+        of_item = np.repeat(np.arange(len(items)), [len(columns.at) for columns in self._columns.values()])
+        rows = {name: _joined(name, self._columns.values()) for name in _Columns.__slots__}
+        # A row that was withdrawn keeps its place among those of its item.
+        last = np.maximum.accumulate(rows["at"] + (of_item << 40)) if len(of_item) else of_item
+        order = np.argsort(last - (of_item << 40), kind="stable")
+        units, rewards = self._units.values(), [one for unit in self._units.values() for one in unit.rewards.items()]
+        return {
+            "items": list(items),
+            "of_item": of_item[order].astype("<i4"),
+            "rows": {name: column[order] for name, column in rows.items()},
+            "people": list(self._people),
+            "units": list(self._units),
+            "at": np.array([unit.at for unit in units], "<i8"),
+            "sizes": np.array([(len(unit.rewards), len(unit.rows), len(unit.untested)) for unit in units], "<i4"),
+            "decisions": [decision for decision, _ in rewards],
+            "rewards": np.array([pair for _, pair in rewards], "<f8"),
+            "rows_of": np.array([(items[item], row) for unit in units for item, row in unit.rows.items()], "<i4"),
+            "untested": [item for unit in units for item in unit.untested],
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what `save` returned."""
+        of_item, items = state["of_item"], state["items"]
+        order = np.argsort(of_item, kind="stable")
+        ends = np.bincount(of_item, minlength=len(items)).cumsum().tolist()
+        columns = {name: column[order] for name, column in state["rows"].items()}
+        self._columns = {}
+        for item, begin, end in zip(items, [0, *ends], ends, strict=False):
+            self._columns[item] = _Columns()
+            for name, column in columns.items():
+                getattr(self._columns[item], name).frombytes(column[begin:end].tobytes())
+        decisions, rewards = iter(state["decisions"]), iter(state["rewards"].tolist())
+        tests, untested, units = iter(state["rows_of"].tolist()), iter(state["untested"]), {}
+        for name, at, (given, tested, others) in zip(
+            state["units"], state["at"].tolist(), state["sizes"].tolist(), strict=True
+        ):
+            units[name] = _Unit(
+                {next(decisions): tuple(next(rewards)) for _ in range(given)},
+                {items[item]: row for item, row in islice(tests, tested)},
+                tuple(intern(id) for id in islice(untested, others)),
+                at,
+            )
+        self._units, self._latest = units, {unit.at: name for name, unit in units.items()}
+        self._people, self._known = {name: number for number, name in enumerate(state["people"])}, {}
+
     def withdraw(self, at: int) -> None:
         """Drop the rows of the unit whose latest choice has the number `at`, if it is there."""
         if at in self._latest:
@@ -466,6 +516,12 @@ class _Unit:
     rows: dict[str, int] = field(default_factory=dict)
     untested: tuple[str, ...] = ()
     at: int = GONE
+
+
+def _joined(name: str, columns: Iterable[_Columns]) -> Any:
+    """Return one column of several items as an array."""
+    parts = [np.frombuffer(getattr(one, name), getattr(one, name).typecode) for one in columns if one.at]
+    return np.concatenate(parts) if parts else np.zeros(0, "q" if name in ("at", "by") else "d")
 
 
 class _Columns:

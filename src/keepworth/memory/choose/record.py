@@ -33,16 +33,12 @@ class PolicyRecord:
         newest: The most rewarded choices that it remembers.
         quorum: How many people must agree on a shared item before it counts for others; 0 for never.
         keeps_accounts: Whether it answers `worth`, `met`, `units` and `accounts`; else the engine computes them from the log.
-        trusts: How far each reward that was taken in counts, in order.
-        replays: Whether the rewards are learned from again beside what `save` returned; False if that stands for them.
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
     newest: int = 1_000_000_000
     quorum: int = 0
     keeps_accounts: bool = False
-    trusts: Sequence[float] = ()
-    replays: bool = True
 
     def __len__(self) -> int:
         """Return the number of rewards that count. While it is 0, the order of the search is shown."""
@@ -137,18 +133,14 @@ class PolicyRecord:
         """Name the rules and settings by which rewards are weighed: a state that was saved under another name is learned anew."""
         return ""
 
-    @property
-    def remembered(self) -> list[int]:
-        """Return the running numbers of the choices that are remembered, in order."""
-        return []
-
     def save(self) -> Any:
-        """Return what is worth saving of what was learned, as JSON has it; None for nothing. The engine saves it now and then. It
-        is void once a reward behind it is rolled back or erased."""
+        """Return all that was learned, as JSON has it, but that arrays may stand in it; None if it is always learned from the
+        log. The engine saves it now and then, and the next process goes on from there. It is void once a reward behind it is
+        rolled back or erased."""
         return None
 
     def load(self, state: Any) -> None:
-        """Restore what `save` returned after the same rewards."""
+        """Restore what `save` returned. Arrays are read-only, and tuples are lists."""
 
 
 NO_RECORD = PolicyRecord()

@@ -49,7 +49,6 @@ class Replay:
         about: About,
         *,
         stale: bool = False,
-        trusts: Sequence[float] | None = None,
         by_record: bool | None = None,
     ) -> list[Use]:
         """Return what is learned from a reward: its choices, with their actions and what each of them earned.
@@ -61,7 +60,6 @@ class Replay:
             news: The reward, as the journal has it.
             about: The task, the person and the choices that it is about, as they are on file.
             stale: Whether it is too old for a record to encode the question again if its vector is missing.
-            trusts: How far the reward counts for each choice, if that was judged before.
             by_record: Whether a record learns from it; None if the policy's own does if it has one.
         """
         task, person, choices = about
@@ -69,7 +67,7 @@ class Replay:
         by_record = policy.record is not None if by_record is None else by_record
         if not by_record and any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
-        judged, uses = iter(trusts or ()), list[Use]()
+        uses = list[Use]()
         # If a query was repeated, credit only the action after its last occurrence.
         last = {choice.decision.query: choice.decision.id for choice in choices}
         for choice, reward, weight in credited(choices, news.value):
@@ -90,7 +88,7 @@ class Replay:
                     by=news.by,
                     decision=choice.decision.id,
                     weight=weight,
-                    logged_choice=_logged(news, person, choice, credit, stale=stale, trust=next(judged, None)),
+                    logged_choice=_logged(news, person, choice, credit, stale=stale),
                 )
             )
         return uses
@@ -163,9 +161,7 @@ class Replay:
         return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
 
 
-def _logged(
-    news: News, person: str, choice: Choice, credit: float | None, *, stale: bool, trust: float | None
-) -> LoggedChoice:
+def _logged(news: News, person: str, choice: Choice, credit: float | None, *, stale: bool) -> LoggedChoice:
     """Return what is on file about a choice and its reward."""
     decision, details = choice.decision, choice.details
     odds, expected, named = details.get("odds") or {}, details.get("expected", 0.0), details.get("named")
@@ -178,7 +174,6 @@ def _logged(
         source=news.source,
         home=news.scope.user,
         stale=stale,
-        trust=trust,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,15 @@ class EpisodeClock:
 
     def go_on(self, share: float) -> None:
         self._passed += share
+
+    def save(self) -> list[Any]:
+        """Return the time and what it depends on, as JSON has it."""
+        return [self._passed, sorted(self._people), list(self._latest)]
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Restore what `save` returned."""
+        self._passed, people, latest = state
+        self._people, self._latest = set(people), deque(latest, maxlen=WINDOW)
 
 
 class Trust:

@@ -243,7 +243,6 @@ class LoggedChoice:
         source: Where the reward came from: the person who gave it, or the program's channel.
         home: The user in whose scope the choice was made.
         stale: Whether it is too old to change the weights of estimates.
-        trust: How far it counts, if that was judged before.
     """
 
     shown: tuple[str, ...]
@@ -254,7 +253,6 @@ class LoggedChoice:
     source: str = ""
     home: str = ""
     stale: bool = False
-    trust: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from keepworth.memory.choose.pool import grown
 from keepworth.memory.choose.record import PolicyRecord
 from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
-from keepworth.memory.search.index import in_eight_bits
+from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.methods.policies.default.constants import BANDWIDTH, NEWEST, QUORUM
 from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
 
@@ -25,6 +24,13 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
+
+
+INTEGERS = ("question", "lead", "action", "person", "voice", "holder", "source", "at")
+NUMBERS = ("rewards", "weight", "credit", "lost", "claims", "parts")
+"""Names of the columns of rows."""
+DIGEST = 16
+"""Bytes that stand for a question."""
 
 
 class Choices(PolicyRecord):
@@ -46,6 +52,10 @@ class Choices(PolicyRecord):
         self.quorum = quorum
         self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self._codes: npt.NDArray[np.int8] = np.zeros(
+            (0, 0), dtype=np.int8
+        )  # the same in eight bits, as they are logged
+        self._uneven = np.zeros(0, dtype=bool)  # whether a question is not exactly what its eight bits say
         self._numbers: dict[bytes, int] = {}
         self._question, self._lead, self._action, self._person, self._voice, self._holder, self._source, self._at = (
             np.zeros(0, dtype=np.int64) for _ in range(8)
@@ -76,7 +86,6 @@ class Choices(PolicyRecord):
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + CREDITS * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
-        self.trusts: array[float] = array("d")
         # By question and what stood first there: number and sum of rewards; and of all pairs, each of which counts once at most.
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = 0.0
@@ -132,13 +141,17 @@ class Choices(PolicyRecord):
 
     def _number_of(self, vector: Vectors) -> int:
         """Return the number of a question; a new question gets the next one."""
-        key = blake2b(in_eight_bits(vector).tobytes(), digest_size=16).digest() if vector.any() else b""
+        codes = in_eight_bits(vector)
+        key = blake2b(codes.tobytes(), digest_size=DIGEST).digest() if vector.any() else b""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers)
             if number == len(self._questions):
                 self._questions = grown(self._questions, max(64, 2 * number), len(vector))
-            self._questions[number] = vector
+                self._codes = grown(self._codes, max(64, 2 * number), len(vector))
+                self._uneven = grown(self._uneven, max(64, 2 * number))
+            self._questions[number], self._codes[number] = vector, codes
+            self._uneven[number] = (self._questions[number] != of_eight_bits(codes)).any()
         return number
 
     def _number_of_holder(self, name: str) -> int:
@@ -171,17 +184,14 @@ class Choices(PolicyRecord):
         self._shown = self._shown[: self._ends[self._count]][self._counts[: self._count].repeat(lengths)]
         questions, self._question[live] = np.unique(self._question[live], return_inverse=True)
         again = {int(number): index for index, number in enumerate(questions)}
-        self._questions = self._questions[questions]
+        self._questions, self._codes = self._questions[questions], self._codes[questions]
+        self._uneven = self._uneven[questions]
         self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
         self._pairs = {(again[of], first): pair for (of, first), pair in self._pairs.items() if of in again}
         places = ((id, tuple(int(moved[row]) for row in of if moved[row] >= 0)) for id, of in self._places.items())
         self._places = {id: of for id, of in places if of}
-        columns = (
-            *("question", "lead", "action", "person", "voice", "holder", "source", "at", "counts"),
-            *("roles", "rewards", "weight", "credit", "lost", "claims", "parts"),
-        )
         size = max(64, 2 * len(live))
-        for name in columns:
+        for name in (*INTEGERS, *NUMBERS, "counts", "roles"):
             setattr(self, f"_{name}", grown(getattr(self, f"_{name}")[live], size))
         self._ends = grown(np.concatenate([[0], lengths[live].cumsum()]), size + 1)
         self._count = len(live)
@@ -193,12 +203,6 @@ class Choices(PolicyRecord):
         number = self._actions.get(action) or -1
         rows: Rows = (self._action[: self._count] == number).nonzero()[0]
         return rows if person is None else rows[self._person[rows] == person]
-
-    @property
-    def remembered(self) -> list[int]:
-        """Return the running numbers of the choices that are remembered, in order."""
-        numbers: list[int] = self._at[: self._count].tolist()
-        return numbers
 
     def _scaled(self, reward: float) -> float:
         """Map a reward to the scale 0 to 1; beyond the bounds it counts as the bound."""

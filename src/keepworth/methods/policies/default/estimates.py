@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.choices import Choices
 from keepworth.methods.policies.default.constants import HOPE, KEEP, NEGLIGIBLE, POWER, PROVEN, RETURNS, SURE
 from keepworth.methods.policies.default.models import (
     _LOCAL,
@@ -30,6 +29,7 @@ from keepworth.methods.policies.default.models import (
     _Near,
     _Weights,
 )
+from keepworth.methods.policies.default.saved import SavedChoices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 
-class Estimates(Choices):
+class Estimates(SavedChoices):
     """What the remembered choices say about an arm at a question."""
 
     def _near(self, vector: Vectors) -> _Near:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 5
+_RULES = 6
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)
@@ -56,14 +56,11 @@ class RewardRecord(Advising):
         evidence = (shown, trial.odds, trial.expected, self._total, self.bounds, use.by)
         self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence)
         person = self._persons.setdefault(trial.person, len(self._persons))
-        trust = logged.trust
-        if trust is None:
-            speaker = use.by if claim == 1.0 else find_channel(logged.source)
-            trust = self._trust.believed(speaker)
-            if not logged.stale and not rows and len(self):
-                chance = self._predictions(use.query.vector, shown, use.taken, roles, person)
-                trust = self._compare(chance, reward, parts[-1] * use.weight, speaker)
-        self.trusts.append(trust)
+        speaker = use.by if claim == 1.0 else find_channel(logged.source)
+        trust = self._trust.believed(speaker)
+        if not logged.stale and not rows and len(self):
+            chance = self._predictions(use.query.vector, shown, use.taken, roles, person)
+            trust = self._compare(chance, reward, parts[-1] * use.weight, speaker)
         self._total += 1
         for row in rows:
             if row not in others:
@@ -122,17 +119,6 @@ class RewardRecord(Advising):
         )
         rewards = self._rewards[: self._count][of_source]
         return self.in_rewards(float(rewards.max())) if len(rewards) else None
-
-    def save(self) -> dict[str, Any]:
-        """Return the log-likelihoods of the estimates and how far each rewarder is trusted, so that a replay need not compute
-        them again."""
-        return {"likelihood": self._likelihood.tolist(), "doubts": dict(self._trust.doubts)}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `save` returned after the same rewards."""
-        self._likelihood, self._trust.doubts = np.array(state["likelihood"]), dict(state["doubts"])
-        self._weights.clear()
-        self._nearest = None
 
     # The ledger.
 

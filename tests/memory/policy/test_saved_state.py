@@ -15,6 +15,7 @@ import pytest
 
 from keepworth.memory.by_name import policy
 from keepworth.memory.choose import learning
+from keepworth.memory.choose.experience import Experience
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.errors import StorageFull
 from keepworth.memory.memory import Memory
@@ -98,6 +99,8 @@ def test_erasing_deletes_the_saved_state(path: Path, often: None) -> None:
 
 
 PEOPLE = ("", "ana", "ben")
+LATE: dict[str, list[str]] = {}
+"""By path, episodes whose rewards are corrected later."""
 
 
 @pytest.fixture
@@ -113,9 +116,10 @@ def remembering(path: Path, newest: int = 60, **options: Any) -> Memory:
 
 
 def live_through(memory: Memory, numbers: range) -> None:
-    """Rewards of all kinds: of searches and episodes, from people, signals and the program, and corrections."""
+    """Rewards of all kinds: of searches and episodes, from people, signals and the program, and corrections, some of them late."""
+    late = list[str]()
     for number in numbers:
-        question, by = f"{QUESTIONS[number % 7]} on day {number % 23}", PEOPLE[number % 3]
+        question, by = f"{QUESTIONS[number % 7]} on day {number % 3}", PEOPLE[number % 3]
         right = float((number * number + number // 7) % 3 == 0)
         if number % 5 == 0:
             with memory.episode(question) as episode:
@@ -123,6 +127,7 @@ def live_through(memory: Memory, numbers: range) -> None:
                     episode.search(f"{question} at {step}", actions=("wait", "run"), top_k=3)
                     episode.act(("wait", "run")[(number + step) % 2])
                 episode.reward(right, by=by)
+            late.append(episode.id)
         else:
             decision = memory.search(question, top_k=3).decision
             if number % 5 == 1:
@@ -130,6 +135,9 @@ def live_through(memory: Memory, numbers: range) -> None:
             memory.reward(decision, right, by=by)
             if number % 5 == 2:
                 memory.reward(decision, 1.0 - right, by=by)
+    LATE.setdefault(memory.path, []).append(late[-1])
+    for episode in LATE[memory.path][-3:]:
+        memory.reward(episode, 0.5, by="cleo")
 
 
 def everything_known(memory: Memory) -> tuple[Any, ...]:
@@ -229,6 +237,36 @@ def test_a_rollback_after_the_save_reaches_every_process(path: Path, small: None
         assert known_at(path) == known
         memory.search(QUESTIONS[0])
         assert expected(other) == known_at(path) == known
+
+
+def test_an_erasure_between_learning_and_saving_prevents_the_save(
+    path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, erased = Experience.save, []
+
+    def meanwhile(experience: Experience) -> Any:
+        packed = pack(experience)
+        if not erased:
+            erased.append(other.forget("m1", purge_history=True))
+        return packed
+
+    teach(path, 10)
+    with opened(path) as other:
+        monkeypatch.setattr(Experience, "save", meanwhile)
+        teach(path, 15)
+    assert erased
+    assert saved(path) == []
+
+
+def test_questions_that_were_encoded_again_are_saved_to_the_bit(path: Path, small: None) -> None:
+    teach(path, 70)
+    behind_its_back(path, "DELETE FROM facts_of_file WHERE name LIKE 'learned%'")
+    behind_its_back(path, "UPDATE decisions SET vector = NULL")
+    with opened(path) as memory:
+        known = expected(memory)
+        memory.search(QUESTIONS[0])
+    behind_its_back(path, "UPDATE decisions SET query = ''")
+    assert known_at(path) == known
 
 
 def test_a_process_that_only_searches_saves_what_it_had_to_learn_anew(path: Path, small: None) -> None:

@@ -116,7 +116,7 @@ def remembering(path: Path, newest: int = 60, **options: Any) -> Memory:
 
 
 def live_through(memory: Memory, numbers: range) -> None:
-    """Rewards of all kinds: of searches and episodes, from people, signals and the program, and corrections, some of them late."""
+    """Rewards of all kinds: of searches and episodes, from people, signals and the program, and corrections, also late."""
     late = list[str]()
     for number in numbers:
         question, by = f"{QUESTIONS[number % 7]} on day {number % 3}", PEOPLE[number % 3]
@@ -253,7 +253,7 @@ def test_an_erasure_between_learning_and_saving_prevents_the_save(
     teach(path, 10)
     with opened(path) as other:
         monkeypatch.setattr(Experience, "save", meanwhile)
-        teach(path, 15)
+        teach(path, 10)
     assert erased
     assert saved(path) == []
 

@@ -32,6 +32,7 @@ from keepworth.memory.choose import learning
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.search.search import Hit
 from keepworth.memory.store.checks import check
+from tests.memory.helpers import behind_its_back
 from tests.memory.stub_encoder import WordEncoder
 
 ASKED = "how do I reset the router"
@@ -262,7 +263,7 @@ def test_own_record_learns_by_item_ids(right: str, tmp_path: Path) -> None:
 class Saved(Sums):
     """What it saves stands for the rewards behind it."""
 
-    replays, learned, answer = False, 0, staticmethod(lambda state: state)
+    learned, answer = 0, staticmethod(lambda state: state)
 
     def learn(self, use: Use, pool: Pool) -> None:
         super().learn(use, pool)
@@ -310,7 +311,33 @@ def test_saved_state_replaces_the_rewards_before_it(tmp_path: Path, often: None)
         assert Mine.learned == 5, "a state with rewards behind it that were rolled back is void"
 
 
-@pytest.mark.parametrize("answer", [failing, lambda state: {1, 2}, lambda state: float("nan")])
+class SavedArrays(Sums):
+    """What it saves has arrays and long lists in it."""
+
+    def save(self) -> Any:
+        names, sums = list(self.sums), np.array(list(self.sums.values()))
+        log = [f"reward {number}" for number in range(500)]
+        return {"number": self.number, "items": [names, sums], "empty": np.zeros((0, 3), "<i4"), "log": log}
+
+    def load(self, state: Any) -> None:
+        names, sums = state["items"]
+        assert state["empty"].shape == (0, 3)
+        assert state["log"][499] == "reward 499"
+        self.number, self.sums = state["number"], dict(zip(names, sums.tolist(), strict=True))
+
+
+def test_a_saved_state_may_hold_arrays_and_long_lists(tmp_path: Path, often: None) -> None:
+    with opened(tmp_path / "a.mem", of_record(SavedArrays)) as memory:
+        teach(memory, PLUG, 8)
+        sums = memory.learning.experience.policy.valuer.sums  # type: ignore[union-attr]
+    behind_its_back(tmp_path / "a.mem", "UPDATE decisions SET chosen = '[]', candidates = '[]'")
+    with opened(tmp_path / "a.mem", of_record(SavedArrays)) as memory:
+        assert memory.learning.experience.policy.valuer.sums == sums  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "answer", [failing, lambda state: {1, 2}, lambda state: float("nan"), lambda state: np.array([{}])]
+)
 def test_unsaveable_state_is_named_and_learned_again(
     answer: Callable[[Any], Any], tmp_path: Path, often: None, caplog: pytest.LogCaptureFixture
 ) -> None:

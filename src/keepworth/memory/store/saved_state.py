@@ -72,9 +72,9 @@ def pack(state: Any) -> Packed:
                 raise TypeError("arrays of objects cannot be saved")
             return place(Column(value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes()))
         if isinstance(value, dict):
-            return {name: replaced(each) for name, each in value.items()}
+            return {name: replaced(element) for name, element in value.items()}
         if isinstance(value, (list, tuple)):
-            before, listed = len(columns), [replaced(each) for each in value]
+            before, listed = len(columns), [replaced(element) for element in value]
             if len(listed) <= LONG or len(columns) > before:
                 return listed
             return place(Column("", (), json.dumps(listed, allow_nan=False).encode()))

@@ -34,7 +34,7 @@ _COLUMN = "column of the state"
 """Stands for an array or a long list in the JSON of a state."""
 
 
-class Column(NamedTuple):
+class PackedColumn(NamedTuple):
     """An array or a list as bytes: the type and the shape of the array ("" and () for a list, which is JSON), and its content."""
 
     type: str
@@ -47,7 +47,7 @@ class Packed:
     """A state as JSON, in which columns are named by their number."""
 
     text: str
-    columns: Sequence[Column]
+    columns: Sequence[PackedColumn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Saved:
 
 def pack(state: Any) -> Packed:
     """Return a state as it is written. Raises TypeError and ValueError for what JSON cannot say."""
-    columns = list[Column]()
+    columns = list[PackedColumn]()
 
-    def place(column: Column) -> dict[str, int]:
+    def place(column: PackedColumn) -> dict[str, int]:
         columns.append(column)
         return {_COLUMN: len(columns) - 1}
 
@@ -70,14 +70,14 @@ def pack(state: Any) -> Packed:
         if isinstance(value, np.ndarray):
             if value.dtype.hasobject:
                 raise TypeError("arrays of objects cannot be saved")
-            return place(Column(value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes()))
+            return place(PackedColumn(value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes()))
         if isinstance(value, dict):
             return {name: replaced(element) for name, element in value.items()}
         if isinstance(value, (list, tuple)):
             before, listed = len(columns), [replaced(element) for element in value]
             if len(listed) <= LONG or len(columns) > before:
                 return listed
-            return place(Column("", (), json.dumps(listed, allow_nan=False).encode()))
+            return place(PackedColumn("", (), json.dumps(listed, allow_nan=False).encode()))
         return value
 
     return Packed(json.dumps(replaced(state), allow_nan=False), columns)
@@ -148,12 +148,12 @@ def saved(connection: AnyConnection, policy: str, version: str) -> Saved | None:
     if news_since(connection, seq)[2]:
         return None
     query, prefix = f"SELECT name, value FROM facts_of_file WHERE {BEGINNING}", _pieces_of(name)
-    there, whole = dict(select(connection, query, beginning(prefix))), list[Column]()
+    there, whole = dict(select(connection, query, beginning(prefix))), list[PackedColumn]()
     for type, shape, digests, rest in columns:
         content = [_bytes(there.get(prefix + digest)) for digest in digests]
         if [_digest(piece) for piece in content] != digests:
             return None
-        whole.append(Column(type, tuple(shape), b"".join([*content, _bytes(rest)])))
+        whole.append(PackedColumn(type, tuple(shape), b"".join([*content, _bytes(rest)])))
     return Saved(seq, unpack(Packed(text, whole)))
 
 

@@ -149,7 +149,7 @@ def pieces(path: Path) -> list[tuple[object, ...]]:
     return behind_its_back(path, "SELECT name, value FROM facts_of_file WHERE name LIKE 'learned piece%'")
 
 
-def test_cold_opens_know_to_the_bit_what_a_live_process_knows(path: Path, small: None) -> None:
+def test_cold_opens_know_the_same_to_the_bit_as_a_live_process(path: Path, small: None) -> None:
     with remembering(path) as live:
         live.add_many([f"Train {number % 7} leaves at {number}." for number in range(21)])
         opened_cold = []
@@ -269,7 +269,7 @@ def test_questions_that_were_encoded_again_are_saved_to_the_bit(path: Path, smal
     assert known_at(path) == known
 
 
-def test_a_process_that_only_searches_saves_what_it_had_to_learn_anew(path: Path, small: None) -> None:
+def test_a_process_that_only_searches_saves_a_state_learned_anew(path: Path, small: None) -> None:
     known = teach(path, 70)
     behind_its_back(path, "DELETE FROM facts_of_file WHERE name LIKE 'learned%'")
     with Memory(path, encoder="hashing", read_only=True) as reader:

@@ -303,11 +303,11 @@ def held(revision: str, file: str) -> Record:
 
 
 def measured_by(record: Record) -> tuple[str, str]:
-    """The machine of a file, and what its own revision adds to the sentence."""
+    """The machine of a file, and the revision whose tree had changes, "" where it had none."""
     machine = record.get("machine") or record.get("policy", {}).get("machine") or record.get("machine_of_heads") or {}
     where = f"{machine.get('processor', 'unknown')}, {machine.get('cores', '?')} cores"
     revision = machine.get("revision", "")
-    return where, f" It was measured at {revision}, in a tree with changes." if revision.endswith("-dirty") else ""
+    return where, revision if revision.endswith("-dirty") else ""
 
 
 def main() -> None:
@@ -323,17 +323,13 @@ def main() -> None:
             continue
         source = SOURCES[name]
         record = held(source.revision, source.file)
-        machine, addition = measured_by(record)
+        machine, dirty = measured_by(record)
         fields = source.fields(record)
-        sentence = fields.pop("sentence") + addition
+        sentence = fields.pop("sentence") + (f" It was measured at {dirty}, in a tree with changes." if dirty else "")
+        fields["rule"] |= {"uncommitted": dirty} if dirty else {}
         about = {"revision": source.revision, "machine": machine}
-        write(
-            name,
-            f"git checkout {source.revision}; python -m benchmarks.{source.program}",
-            sentence,
-            kind,
-            **{**fields, **about},
-        )
+        command = f"git checkout {source.revision}; python -m benchmarks.{source.program}"
+        write(name, command, sentence, kind, **{**fields, **about})
 
 
 if __name__ == "__main__":

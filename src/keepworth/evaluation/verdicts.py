@@ -9,6 +9,7 @@ A record of evidence (`benchmarks/methods/NAME.json`) holds, in its field `rule`
     claim        what is claimed, where it is not the paper's claim but what every method of a kind claims
     part         which part of the claim the numbers are about, where that is not all of it
     units        what the intervals are over, where nothing was trained or drawn, so that one seed is enough
+    uncommitted  the revision whose tree had changes when it was measured, where the record's revision is another
     off          why the mechanism could not act; unreachable: why the claim cannot be tested here; missing: what the record
                  lacks of what this rule needs
 """
@@ -53,7 +54,7 @@ class Ruling:
         verdict: The verdict.
         bound: The largest gain that the numbers still allow, None where none bounds it.
         because: The numbers that it is from, or why there are none.
-        where: Of several worlds, where the method helps and where it harms.
+        where: Of several worlds, where the method helps and where it harms; of a stale record, what its numbers say.
     """
 
     verdict: str
@@ -87,7 +88,8 @@ def judge(record: Mapping[str, Any], claim: str, root: Path | None = None) -> Ru
     if not why:
         return ruling
     because = f"{why} By its numbers: {ruling.verdict}. {ruling.because}"
-    return Ruling(STALE, ruling.bound, because, ruling.where)
+    where = "; ".join(filter(None, (f"{ruling.verdict} by its numbers", ruling.where)))
+    return Ruling(STALE, ruling.bound, because, where)
 
 
 def command_gone(command: str, root: Path) -> str:
@@ -101,7 +103,7 @@ def command_gone(command: str, root: Path) -> str:
 
 def is_dirty(record: Mapping[str, Any]) -> bool:
     """Whether what was measured is in no commit."""
-    return "-dirty" in record["revision"]
+    return "-dirty" in record["revision"] or "uncommitted" in record.get("rule", {})
 
 
 def _is_module(path: Path) -> bool:

@@ -25,9 +25,12 @@ ASIDE = ROOT / "build" / "evidence"
 
 
 class Destination:
-    """Where `write` leaves evidence: aside, until a command was told to record it."""
+    """Where `write` leaves evidence: aside, until a command was told to record it.
+
+    The revision is that of the tree before the first record of a command changed it."""
 
     folder = ASIDE
+    revision = ""
 
 
 def measuring(parser: argparse.ArgumentParser, *, smallest: str = "") -> argparse.ArgumentParser:
@@ -72,7 +75,7 @@ def begin(options: argparse.Namespace, seeds: int | None = None) -> None:
             f"{len(changes)} files have changes that are in no commit ({first}), so that nobody could measure this again. "
             "Commit them, or leave --record out. Nothing was run."
         )
-    Destination.folder = FOLDER
+    Destination.folder, Destination.revision = FOLDER, machine(1)["revision"]
 
 
 def arm(name: str, values: Sequence[float], within: tuple[float, float] | None = (0.0, 1.0)) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def write(name: str, command: str, sentence: str, kind: str = "", **fields: Any)
     evidence = {
         "name": name,
         "command": command,
-        "revision": setting["revision"],
+        "revision": Destination.revision or setting["revision"],
         "machine": f"{setting['processor']}, {setting['cores']} cores; Python {setting['python']}, "
         + ", ".join(f"{package} {setting['versions'][package]}" for package in ("torch", "keepworth")),
         "model": "none",

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.methods import smallest, study, worlds
 from benchmarks.methods.recipes import ARMS, curve
-from benchmarks.methods.write import FOLDER, begin, measuring
+from benchmarks.methods.write import FOLDER, begin, measuring, write
 
 
 def run(*words: str, cwd: Path = FOLDER.parents[1]) -> subprocess.CompletedProcess[str]:
@@ -54,6 +54,29 @@ def test_a_tree_with_changes_is_not_recorded(monkeypatch: pytest.MonkeyPatch, tm
     both = measuring(argparse.ArgumentParser(), smallest="small").parse_args(["--record", "--smallest"])
     with pytest.raises(SystemExit, match="record without it"):
         begin(both)
+
+
+def test_several_records_of_one_command_have_the_revision_before_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first record changes the tree, which has made most records of before look as if their code was in no commit."""
+    monkeypatch.setattr("benchmarks.methods.write.FOLDER", tmp_path)
+    monkeypatch.setattr("benchmarks.methods.write.ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.methods.write.Destination.folder", tmp_path)
+    monkeypatch.setattr("benchmarks.methods.write.Destination.revision", "")
+    revisions = iter(["0123abc", "0123abc-dirty", "0123abc-dirty"])
+    about = {"processor": "", "cores": 2, "python": "", "versions": dict.fromkeys(("torch", "keepworth"), "")}
+    monkeypatch.setattr("benchmarks.methods.write.machine", lambda _: {**about, "revision": next(revisions)})
+    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
+    begin(measuring(argparse.ArgumentParser()).parse_args(["--record"]))
+    for name in ("benign", "t-maze"):
+        write(
+            name,
+            "python -m benchmarks.methods.worlds",
+            "It was not played.",
+            rule={"unreachable": "It was not played."},
+        )
+    assert {json.loads(file.read_text())["revision"] for file in tmp_path.glob("*.json")} == {"0123abc"}
 
 
 def test_a_command_without_a_score_above_zero_fails(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def judge(record: Mapping[str, Any], claim: str, root: Path | None = None) -> Ru
     if not why:
         return ruling
     because = f"{why} By its numbers: {ruling.verdict}. {ruling.because}"
-    where = "; ".join(filter(None, (f"{ruling.verdict} by its numbers", ruling.where)))
+    judged = f"{ruling.verdict} by its numbers" if ruling.verdict not in (ABSENT, BEFORE) else ""
+    where = "; ".join(filter(None, (judged, ruling.where)))
     return Ruling(STALE, ruling.bound, because, where)
 
 

@@ -314,7 +314,15 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
     )
 
 
-def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
+def append_rows(
+    block: Block,
+    connection: AnyConnection,
+    set_id: int,
+    which: str,
+    values: tuple[Any, ...],
+    *,
+    looked_up: bool = True,
+) -> int:
     """Append the vectors of some current items, from the rows, and return how many there were.
 
     Args:
@@ -323,9 +331,14 @@ def append_rows(block: Block, connection: AnyConnection, set_id: int, which: str
         set_id: The id of the set of vectors.
         which: An SQL condition on `v`, the rows of the set.
         values: The parameters of the condition.
+        looked_up: Whether the items are looked up, for their scopes and whether they are current; else they have the scope 0.
     """
     before = block.size
-    listed = _current(connection, set_id, which, values)
+    if looked_up:
+        listed = _current(connection, set_id, which, values)
+    else:
+        plain = f"SELECT v.n, 0, v.vector FROM {VECTORS.format(set_id)} v WHERE {which} ORDER BY v.n"
+        listed = connection.execute(plain, values)
     while part := list(islice(listed, ITEMS)):
         numbers, scopes, vectors = zip(*part, strict=True)
         if all(isinstance(vector, bytes) and len(vector) == 4 * block.dimension for vector in vectors):

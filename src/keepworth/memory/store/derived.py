@@ -429,13 +429,17 @@ class Derived:
             inside: Their ids; None for all.
             mask: By item number, which items may be returned; None for all.
         """
-        index = self._synced(connection, self._codes, coded=True)
-        assert isinstance(index, FirstPass)
-        listed = index.candidates(vectors, count, scope, inside, mask)
+        with self._lock:
+            index, corpus = self._synced(connection, self._codes, coded=True), self.corpus(connection)
+            assert isinstance(index, FirstPass)
+            # Then all that it names are current items of the scopes; else, where it is ahead, their rows tell.
+            here = (self._codes.at.head, self._codes.at.name) == (corpus.seq, corpus.name)
+            listed = index.candidates(vectors, count, scope, inside, mask)
         set_id, dimension = self._vector_set(connection)
         block = Block(dimension)
         numbers = sorted(set(chain.from_iterable(listed)))
-        blocks.append_rows(block, connection, set_id, f"v.n {AMONG}", (among(numbers),))
+        blocks.append_rows(block, connection, set_id, f"v.n {AMONG}", (among(numbers),), looked_up=not here)
+        inside, mask = (None, None) if here else (inside, mask)
         return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
 
     def _synced(self, connection: AnyConnection, held: HeldVectors, *, coded: bool) -> VectorIndex:
@@ -456,6 +460,7 @@ class Derived:
         set_id, dimension = self._vector_set(connection)
         block, read = blocks.load(connection, set_id, made, dimension, coded=coded)
         if coded:
+            self._vectors = HeldVectors(self.database)  # those of the searches before, if they were exact
             self._lacking = [span[1] for span, _ in read if span]
             self._to_keep = bool(self._lacking) or (connection.in_file and read[-1][1] >= 2 * blocks.ITEMS)
         else:

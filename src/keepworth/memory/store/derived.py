@@ -429,12 +429,12 @@ class Derived:
             inside: Their ids; None for all.
             mask: By item number, which items may be returned; None for all.
         """
+        index, corpus = self._synced(connection, self._codes, coded=True), self.corpus(connection)
+        assert isinstance(index, FirstPass)
+        listed = index.candidates(vectors, count, scope, inside, mask)
         with self._lock:
-            index, corpus = self._synced(connection, self._codes, coded=True), self.corpus(connection)
-            assert isinstance(index, FirstPass)
-            # Then all that it names are current items of the scopes; else, where it is ahead, their rows tell.
+            # Then all that it names are current items of the scopes; where it is ahead by now, their rows tell.
             here = (self._codes.at.head, self._codes.at.name) == (corpus.seq, corpus.name)
-            listed = index.candidates(vectors, count, scope, inside, mask)
         set_id, dimension = self._vector_set(connection)
         block = Block(dimension)
         numbers = sorted(set(chain.from_iterable(listed)))

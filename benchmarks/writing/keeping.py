@@ -1,4 +1,4 @@
-"""What `Keeper` keeps of conversations that it never saw, beside rules of one line, and after rewards.
+"""What `Keeper` keeps of conversations that it never saw, beside rules of one line.
 
     python -m benchmarks.writing.keeping --data FOLDER [--draws 20] [--fit]
 
@@ -9,11 +9,9 @@ A person is one conversation of LoCoMo or BFCL, or the sessions of ten questions
 by sentences, and the turns of user and assistant. A memory has places for an eighth
 of what a person says. Kept is the share of its evidence that a question finds in memory, averaged over questions.
 
-The weights that a keeper begins with are fitted on the other data sets, so that no number was fitted to its own data.
-Then, in each draw, half of the people come first: their facts are added, 400 rewards are given (the share of the evidence of a
-question that is in memory; questions are drawn evenly, and asked again where there are fewer), and `keeper.learned` is called.
-What is kept is counted on the other half. Controls: the same rewards permuted; a regression on the evidence of the first half,
-which no reward tells (the ceiling); an oracle. Intervals are over people, with draws inside.
+The weights of a keeper are fitted on the other data sets, so that no number was fitted to its own data. In each draw, what is
+kept is counted on half of the people. Controls: chance; a regression on the evidence of the other half, and on that of these very
+people (the ceiling of any weights); an oracle. Intervals are over people, with draws inside.
 """
 
 from __future__ import annotations
@@ -28,22 +26,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import arguments, save
-from keepworth import Keeper, Memory
 from keepworth.base.statistics import interval
-from keepworth.memory.choose.slots import Finished
 from keepworth.memory.facts import USER
 from keepworth.memory.importance import MARKS, PRIOR, marks, specificity
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
-from keepworth.methods.writers._keeper_learning import KeeperCheck
-from keepworth.records.episode import Operation, OperationKind, Session
+from keepworth.records.episode import Session
 from keepworth.training.run_folder import versions
 from keepworth.worlds.data_sets.longmemeval_questions import questions
 from keepworth.worlds.splits import SPLITS, draw_order
 
 OUT = Path(__file__).parent / "keeping.json"
-PLACES, REWARDS, LOOKS, PERSON = 8, 400, (100, 400), 10
+PLACES, PERSON = 8, 10
 SHRINKAGE = 30.0
 RULE = np.array([0.5, -1.0, 1.0] + [0.0] * (len(MARKS) - 3))
 """What a fit is shrunk towards: has digits; of equals the longer, but nothing very long."""
@@ -65,10 +60,6 @@ class Person:
     @property
     def most(self) -> int:
         return max(1, round(len(self.texts) / PLACES))
-
-
-Given = tuple[str, float, int, int]
-"""An episode, its reward, its person and its question."""
 
 
 def words(text: str) -> set[str]:
@@ -256,46 +247,8 @@ def rules() -> dict[str, Callable[[Person], Floats]]:
     }
 
 
-def asked_of(memory: Memory, people: Sequence[Person], rng: np.random.Generator) -> list[Given]:
-    """Adds what they say, and asks `REWARDS` questions. Gives no reward yet."""
-    stay = []
-    for number, person in enumerate(people):
-        memory.add("\n".join(person.texts), infer=True, user_id=f"u{number}")
-        there = {item.text for item in memory.get_all(user_id=f"u{number}", limit=100_000)}
-        stay.append({index for index, text in enumerate(person.texts) if text in there})
-    every = [(n, question) for n, person in enumerate(people) for question in range(len(person.asked))]
-    asked: list[int] = []
-    while len(asked) < REWARDS:
-        asked += rng.permutation(len(every)).tolist()
-    given = []
-    for index in asked[:REWARDS]:
-        number, question = every[index]
-        evidence = people[number].asked[question]
-        with memory.episode(f"question {question}", user_id=f"u{number}") as episode:
-            episode.search(f"question {question}", top_k=1)
-        given.append((episode.id, len(evidence & stay[number]) / len(evidence), number, question))
-    return given
-
-
-def lines(finished: Finished) -> list[Operation]:
-    """A writer for which each line is a fact."""
-    return [
-        Operation(OperationKind.ADD, text=line)
-        for message in finished.messages
-        for line in message["content"].split("\n")
-    ]
-
-
-def opened(people: Sequence[Person], begin: tuple[float, ...]) -> tuple[Memory, Keeper]:
-    # One keeper has one budget: that of the mean person.
-    most = max(1, round(float(np.mean([person.most for person in people]))))
-    keeper = Keeper(lines, most, begin=begin)
-    return Memory(encoder=None, policy=None, writer=keeper), keeper
-
-
-def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> dict[str, Any]:
+def measured(people: Sequence[Person], weights: tuple[float, ...], draws: int) -> dict[str, Any]:
     rows: dict[str, list[list[tuple[int, float, int]]]] = {}
-    promises: list[dict[str, float]] = []
     for draw in range(draws):
         rng = np.random.default_rng([7, draw])
         order = rng.permutation(len(people)).tolist()
@@ -308,51 +261,15 @@ def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> 
         note("chance", lambda person, rng=rng: rng.random(len(person.texts)))  # type: ignore[misc]
         for name, rule in rules().items():
             note(name, rule)
-        note("the keeper as it begins", lambda person: person.marks @ np.array(begin))
+        note("the keeper", lambda person: person.marks @ np.array(weights))
         note("oracle", lambda person: person.worth)
-        ceiling = regression(seen, np.array(begin), 1.0)
-        note("regression on the evidence", lambda person, ceiling=ceiling: person.marks @ ceiling)  # type: ignore[misc]
-        memory, keeper = opened(seen, begin)
-        given = asked_of(memory, seen, rng)
-        done = 0
-        for look in LOOKS:
-            for episode, value, *_ in given[done:look]:
-                memory.reward(episode, value)
-            done, check = look, keeper.learned(memory)
-            learned = weights_of(keeper, memory, check)
-            note(f"after {look} rewards", lambda person, learned=learned: person.marks @ learned)  # type: ignore[misc]
-        earned = [
-            earned_more(seen[number], question, learned, np.array(begin), keeper.most)
-            for _, _, number, question in given
-        ]
-        promises.append(
-            {"promised": check.value, "low": check.low, "high": check.high, "earned": float(np.mean(earned))}
-        )
-        for (episode, *_), value in zip(given, rng.permutation([value for _, value, *_ in given]), strict=True):
-            memory.reward(episode, float(value))
-        permuted = weights_of(keeper, memory, keeper.learned(memory))
-        note(f"after {REWARDS} permuted rewards", lambda person, permuted=permuted: person.marks @ permuted)  # type: ignore[misc]
-        memory.close()
-    return summary(rows, promises)
+        for name, of in (("the evidence of others", seen), ("the evidence of these", people)):
+            fitted = regression(of, np.array(weights), 1.0)
+            note(f"regression on {name}", lambda person, fitted=fitted: person.marks @ fitted)  # type: ignore[misc]
+    return summary(rows)
 
 
-def weights_of(keeper: Keeper, memory: Memory, check: KeeperCheck) -> Floats:
-    """What was learned; then back to what it began with, so that every look is compared with that."""
-    learned = np.array(list(keeper.weights(memory).values()))
-    if check.promoted:
-        keeper.demote(memory)
-    return learned
-
-
-def earned_more(person: Person, question: int, new: Floats, old: Floats, most: int) -> float:
-    def share(weights: Floats) -> float:
-        stay = set(staying(person.marks @ weights, most).tolist())
-        return len(person.asked[question] & stay) / len(person.asked[question])
-
-    return share(new) - share(old)
-
-
-def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[dict[str, float]]) -> dict[str, Any]:
+def summary(rows: dict[str, list[list[tuple[int, float, int]]]]) -> dict[str, Any]:
     totals: dict[str, dict[int, Floats]] = {}
     for arm, draws in rows.items():
         for number, share, count in (row for draw in draws for row in draw):
@@ -367,21 +284,11 @@ def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[
         return {"mean": sum(sums) / sum(counts), "low": bounds.low, "high": bounds.high, "people": len(total)}
 
     best = max(rules(), key=lambda arm: over_people(arm)["mean"])
-    covered = [promise["low"] <= promise["earned"] <= promise["high"] for promise in promises]
     return {
         "kept": {arm: over_people(arm) for arm in totals},
         "best rule": best,
-        "more than the best rule": {arm: over_people(arm, best) for arm in totals if arm.startswith(("after", "the"))},
-        "more than the keeper as it begins": {
-            arm: over_people(arm, "the keeper as it begins") for arm in totals if arm.startswith(("after", "reg"))
-        },
-        "promises": {
-            "promised": float(np.mean([promise["promised"] for promise in promises])),
-            "earned": float(np.mean([promise["earned"] for promise in promises])),
-            "covered": sum(covered),
-            "of": len(covered),
-            "each": promises,
-        },
+        "more than the best rule": over_people("the keeper", best),
+        "more than the keeper": {arm: over_people(arm, "the keeper") for arm in totals if arm.startswith("regression")},
     }
 
 
@@ -400,7 +307,6 @@ def main() -> None:
         "command": "python -m benchmarks.writing.keeping --data FOLDER",
         "draws": given.draws,
         "places": "for an eighth of what a person says",
-        "rewards": REWARDS,
         "ships with": dict(zip(MARKS, PRIOR, strict=True)),
         "versions": versions(),
         "worlds": {},
@@ -408,11 +314,10 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         results = pool.map(measured, people.values(), begin.values(), [given.draws] * len(people))
         for name, result in zip(people, results, strict=True):
-            body["worlds"][name] = {"begins with": dict(zip(MARKS, begin[name], strict=True)), **result}
+            body["worlds"][name] = {"weights": dict(zip(MARKS, begin[name], strict=True)), **result}
             save(OUT, body)
-            shares, promises = {arm: f"{of['mean']:.3f}" for arm, of in result["kept"].items()}, result["promises"]
-            covered = f"{promises['covered']} of {promises['of']} promises cover"
-            print(f"{name}: {shares}, best rule: {result['best rule']}; {covered}", flush=True)
+            shares = {arm: f"{of['mean']:.3f}" for arm, of in result["kept"].items()}
+            print(f"{name}: {shares}, best rule: {result['best rule']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How much a reward tells a `Keeper` of its weights, beside how much the evidence of a question would.
+"""How much a reward would tell a `Keeper` of its weights, beside how much the evidence of a question would.
 
     python -m benchmarks.writing.telling --data FOLDER
 
@@ -23,7 +23,6 @@ import numpy as np
 
 from benchmarks.record import arguments, save
 from benchmarks.writing.keeping import (
-    REWARDS,
     Floats,
     Person,
     begun_elsewhere,
@@ -36,11 +35,12 @@ from benchmarks.writing.keeping import (
     worlds,
 )
 from keepworth.memory.importance import MARKS
-from keepworth.methods.writers._keeper_learning import PRECISION
 from keepworth.training.run_folder import versions
 
 OUT = Path(__file__).parent / "telling.json"
 TEMPERATURES, DRAWS, SEED = (0.0, 0.3, 1.0), 20, 3
+REWARDS, PRECISION = 400, 8.0
+"""Number of rewards, and the prior precision of the weights that the method which learned from rewards had."""
 
 
 def information(people: Sequence[Person], weights: Floats, temperature: float) -> tuple[Floats, Floats, Floats]:

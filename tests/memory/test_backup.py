@@ -172,7 +172,7 @@ def test_memory_refuses_writes_after_finding_damage(path: Path):
     filled(path)
     damage(path, pages_of_items(path)[0])
     m = Memory(path, encoder=None)
-    m.store.put_parameters(m.scope, "before", b"damage was met")
+    m.episode("before damage was met")
     before = path.read_bytes()
     with pytest.raises(errors.NotAMemoryFile):
         m.get_all()

@@ -86,7 +86,9 @@ def lived_in(path: Path) -> list[np.ndarray]:
         m.apply(Operation(OperationKind.MERGE, (plain.id, new.id), "zxmerged of both"))
         m.rollback(source="zxsource")
         mine = Scope("", "zxuser")
-        m.store.put_parameters(mine, "zxparameter", b"zxbody")
+        # Earlier versions stored what a keeper had learned.
+        learned = {"now": m.store.clock(), "body": b"zxbody"}
+        m.store.change(mine, lambda transaction: transaction.write_event("PARAMETERS", mine, "zxparameter", **learned))
         hits = m.search("zxquery outside", user_id="zxuser", top_k=3)
         m.reward(hits.decision, 0.5, source="zxreward")
         m.search("who is zxoutside and zxreworded")  # by an operator, over everybody

@@ -135,17 +135,6 @@ def test_reader_opened_before_the_first_vector_finds_later_items(path: Path):
     assert finds(reader, "cat", mode="dense") == ["a cat"]
 
 
-def test_parameters_are_part_of_snapshots():
-    m = memory()
-    m.store.put_parameters(m.scope, "valuer", b"one")
-    then = m.snapshot()
-    m.store.put_parameters(m.scope, "valuer", b"two")
-    assert m.store.parameters(m.scope, "valuer")[1] == b"two"
-    assert m.store.parameters(m.scope, "valuer", then)[1] == b"one"
-    m.rollback(since=then)
-    assert m.store.parameters(m.scope, "valuer")[1] == b"one"
-
-
 def test_foreign_files_are_refused_and_untouched(tmp_path: Path):
     text, foreign = tmp_path / "notes.txt", tmp_path / "other.db"
     text.write_text("dear diary " * 50)

@@ -122,8 +122,8 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
     ]
     if not gone:
         return
-    head, at = memory.store.head(), memory._clock()
-    decisions = [operation.decision(new_id("d"), id, head) for operation, id in gone]
+    at = memory._clock()
+    decisions = [operation.decision(new_id("d"), id) for operation, id in gone]
     memory._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
 
 

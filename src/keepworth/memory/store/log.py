@@ -19,7 +19,7 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, inside, of_scopes, readable
 from keepworth.memory.store.schema import CREATED, OF_KIND
-from keepworth.records.episode import Decision, DecisionKind, OperationKind
+from keepworth.records.episode import Decision, OperationKind
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
@@ -493,28 +493,3 @@ def written_in(connection: AnyConnection, number: int, oldest: int, newest: int)
         )
         written.update(select(connection, query, (number + 1, CREATED, OperationKind.ADD.name, most)))
     return [f"m{written[seq]}" for seq in sorted(written)]
-
-
-def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
-    """Return (newest journal entry at that time, item id) for each item that a keeper gave up inside `scope`, in order."""
-    within, values = of_scopes(scope)
-    query = (
-        f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
-        f"details <> '' AND {within} ORDER BY n"
-    )
-    return [(from_json(details)["head"], from_json(chosen)[0]) for chosen, details in select(connection, query, values)]
-
-
-def questions(connection: AnyConnection, scope: Scope) -> dict[str, tuple[str, Scope]]:
-    """Return (query, its scope) of the searches inside `scope`, by the id of each search and, for the latest of an episode, by
-    that of the episode."""
-    where, values = inside(scope)
-    query = (
-        f"SELECT decisions.id, episode, query, {SCOPE} FROM decisions JOIN scopes ON scopes.id = decisions.scope "
-        f"WHERE query <> '' AND {where} ORDER BY n"
-    )
-    asked: dict[str, tuple[str, Scope]] = {}
-    for id, episode, text, *home in select(connection, query, values):
-        asked[id] = asked[episode] = (text, Scope(*home))
-    asked.pop("", None)
-    return asked

@@ -7,7 +7,6 @@ The store knows nothing about the verbs that users call (see `memory.py`), or ag
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import uuid
@@ -555,42 +554,6 @@ class Store:
         """Return the journal entries that meet `where`, an SQL condition of the caller's own making, never of a user's."""
         with self.database.reading() as connection:
             return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
-
-    def put_parameters(self, scope: Scope, name: str, body: bytes) -> int:
-        """Store a new version of something learned, as part of every later snapshot. Returns the version.
-
-        Args:
-            scope: Where it belongs.
-            name: What was learned, such as the name of a model.
-            body: Its bytes.
-        """
-        payload, kind = json.dumps({"name": name}), rows.PARAMETERS
-        return self.change(
-            scope, lambda transaction: transaction.write_event(kind, scope, payload, now=self.clock(), body=body)
-        )
-
-    def parameters(self, scope: Scope, name: str, snapshot: str | None = None) -> tuple[int, bytes] | None:
-        """Return (version, body) of the newest parameters that are not rolled back, or None.
-
-        Args:
-            scope: Where they belong.
-            name: What was learned.
-            snapshot: The name of a snapshot; None for now.
-        """
-        position = self.head() if snapshot is None else self.position_of(snapshot)
-        with self.database.reading() as connection:
-            cancelled = undo.cancelled(connection, position)
-            listed = select(
-                connection,
-                "SELECT seq, scope, payload, body FROM events "
-                "WHERE kind = 'PARAMETERS' AND payload IS NOT NULL AND seq <= ? ORDER BY seq DESC",
-                (position,),
-            )
-            for seq, home, payload, body in listed:
-                mine = self.scope_named(connection, home) == scope and json.loads(payload)["name"] == name
-                if mine and not undo.within(seq, cancelled):
-                    return seq, body
-        return None
 
     def close(self) -> None:
         self.database.close()

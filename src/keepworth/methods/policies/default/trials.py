@@ -36,8 +36,8 @@ class TrialChances(Estimates):
     ) -> Floats:
         """Return the probability with which each candidate is put first in order to learn.
 
-        Candidates are considered one after the other, in the order in which they would stand. Each is tried with the probability
-        that it is better than the one that would stand first, times the probability that the question comes back, which is taken
+        Candidates are considered one after the other, the likeliest first. Each is tried with the probability that it is better
+        than the one that would stand first, times the probability that the question comes back, which is taken
         for certain once it did twice; and with at most three quarters for all candidates together. Where the first one fails, it
         is the probability if rewards depend on items, as no reward that says so would ever come otherwise. Nothing else is tried
         before the first one was.
@@ -80,9 +80,9 @@ class TrialChances(Estimates):
         if self.all_same:
             better /= (1.0 + times) ** 2
         better[lead] = 0.0
+        order = np.argsort(-better, kind="stable")
         np.minimum(better, 0.5, out=better)
         # A candidate is considered if none before it is tried.
-        order = np.argsort(-(doubted + means), kind="stable")
         better[order[1:]] *= np.cumprod(1.0 - better[order])[:-1]
         # As long as the first one itself was never rewarded near the question, to show it is the trial.
         better *= returns * min(1.0, float(times[lead])) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))

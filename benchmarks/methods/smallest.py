@@ -108,7 +108,7 @@ def areas(folder: Path) -> Iterable[tuple[str, float, float | None]]:
 
 
 STUDIES = {
-    "ama": ("learned on all", "rewards permuted on all"),
+    "ama": ("allocator on all", "allocator, rewards permuted on all"),
     "context_evolve": ("oracle", "chance"),
     "cues": ("the world's own tasks", ""),
     "difficulty_space": ("progressive", "rewards of other answers"),
@@ -116,10 +116,11 @@ STUDIES = {
     "igl_nav": ("map memory, forgotten: SPL", ""),
     "macro_hft": ("who knows the future", "chance"),
     "mind_palace": ("whoever knows the evidence (budget 2)", ""),
-    "starling": ("overlap 1, 2 episodes", ""),
+    "starling": ("overlap 1, 20 episodes", "no pre-training, 20 episodes"),
     "vilomem": ("oracle", "answers of other tasks"),
 }
 """Of each study the arm whose score is above 0, and its control, "" where a small size does not tell them apart."""
+NEEDS = {"cues": "textworld_express"}
 LEFT_OUT = {
     "domains": "asks runs of 135M parameters that were trained for minutes",
     "pass_at_k": "asks runs of 135M parameters that were trained for minutes",
@@ -174,12 +175,12 @@ def commands() -> list[Smallest]:
     made = [
         Smallest("worlds", f"{run}.methods.worlds {' '.join(played)} {small}", arms("scripted optimum", "chance"),
                  tuple(played), 60),
-        Smallest("headroom", f"{run}.methods.headroom {' '.join(shipped)} {small}", answers, tuple(shipped), 60),
+        Smallest("headroom", f"{run}.methods.headroom {' '.join(shipped)} {small}", answers, tuple(shipped), 80),
         Smallest("streams", f"{stream} --tuned benchmarks/streams/tuned.json --out {{out}}/rows; "
                  f"{run}.streams.memories {{out}}/rows --json {{out}}/table --evidence memrl --out {{out}}",
                  arms(f"oracle on {STREAM}", f"none on {STREAM}"), tuple(tabled), 30),
         Smallest("toy", f"{run}.objectives.run --only sparse --seeds 1 --processes 1 --output {{out}}/toy.json",
-                 areas, tuple(toys), 60),
+                 areas, tuple(toys), 95),
         Smallest("objectives", f"{run}.methods.objectives gspo {small}", trained, (), 30),
         Smallest("ladder", f"{run}.control.ladder --memories gru mlp --rungs 4 --seeds 0 --seconds 4 --json {{out}}/cells.json",
                  cells("success"), (), 20),
@@ -190,11 +191,18 @@ def commands() -> list[Smallest]:
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip
     made += [
-        Smallest(f"recipe {name}", f"{run}.methods.recipes {name} {small}", arms("before any reward"), (name,), 60)
+        Smallest(f"recipe {name}", f"{run}.methods.recipes {name} {small}", arms("before any reward"), (name,), 90)
         for name in ARMS
     ]
     made += [
-        Smallest(f"study {name}", f"{run}.methods.study {name} {small}", arms(*STUDIES[name]), (name,), 20)
+        Smallest(
+            f"study {name}",
+            f"{run}.methods.study {name} {small}",
+            arms(*STUDIES[name]),
+            (name,),
+            20,
+            NEEDS.get(name, ""),
+        )
         for name in SMALLEST
     ]
     return made
@@ -239,7 +247,10 @@ def check(command: Smallest) -> str:
                 return f"{words} took more than {LONGEST} s"
             if ran.returncode:
                 return f"{words} ended with {ran.returncode}: {' '.join(ran.stderr.split()[-40:])}"
-        scores = list(command.scores(Path(folder)))
+        try:
+            scores = list(command.scores(Path(folder)))
+        except KeyError as error:
+            return f"it left no arm {error}"
     wrong = [f"{name} scores {score:.3f}" for name, score, _ in scores if not score > 0.0]
     wrong += [
         f"{name} scores {score:.3f}, its control {control:.3f}"

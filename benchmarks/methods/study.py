@@ -207,7 +207,7 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
     "igl_nav": {"scenes": 3, "dial": "0.1", "budget": 20},
     "macro_hft": {"prices": "made", "markets": 3, "bars": 400, "epochs": 1},
     "mind_palace": {"limit": 12, "distractors": 2, "encoder": "hashing", "budgets": "2"},
-    "starling": {"seeds": 3, "games": 4, "few": 1, "episodes": 2, "tests": 2},
+    "starling": {"seeds": 3, "tests": 4, "episodes": 20},
     "vilomem": {"seeds": 3, "length": 60, "reader": "letters"},
 }
 """Settings of studies under which `--smallest` shows that they run; one that is not here runs as it is."""

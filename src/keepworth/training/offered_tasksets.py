@@ -5,7 +5,12 @@ A file `my_questions.py`, which `verifiers` finds by its name (`--env.taskset.id
     from keepworth.training.offered_tasksets import taskset_of
 
     MyTaskset = taskset_of("questions.jsonl")
-    __all__ = ["MyTaskset"]"""
+    __all__ = ["MyTaskset"]
+
+and the same with worlds, whose tasks are played in turns:
+
+    MyTaskset, MyEnv = world_of(offer("tool-graph"))     # from keepworth.worlds.offered
+    __all__ = ["MyTaskset", "MyEnv"]"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from keepworth.base.needs import needs_verifiers
 import verifiers.v1 as vf
 
 from keepworth.records.episode import Task
+from keepworth.worlds.offered import OfferedGame, OfferedWorld
 from keepworth.worlds.own import own_tasks
 from keepworth.worlds.verifiers import verify
 
@@ -48,3 +54,48 @@ def taskset_of(
                 yield Question(vf.TaskData(name=task.key, prompt=task.input), self.config.task)
 
     return Questions
+
+
+class _WorldData(vf.TaskData):  # type: ignore[misc]
+    world: str
+    key: str
+
+
+class _WorldEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+    player: vf.AgentConfig = vf.AgentConfig()
+
+
+def world_of(world: OfferedWorld) -> tuple[type[vf.Taskset], type[vf.Env]]:
+    """Returns a class of tasks and one of the environment that plays them: the world speaks as the user, each answer of the
+    model's is an action, and the world's rewards are those of the trace.
+
+    Args:
+        world: The world (`keepworth.worlds.offered.offer`).
+    """
+
+    class Scene(vf.Task[_WorldData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
+        pass
+
+    class Scenes(vf.Taskset[Scene, vf.TasksetConfig]):  # type: ignore[misc]
+        def load(self) -> Iterable[Scene]:
+            for task in world.tasks:
+                yield Scene(_WorldData(name=task.key, prompt=None, world=world.name, key=task.key), self.config.task)
+
+    class Played(vf.Env[_WorldEnvConfig]):  # type: ignore[misc]
+        async def run(self, task: Any, agents: Any) -> None:
+            game = OfferedGame(world, world.place(task.data.key))
+            try:
+                text = await game.begin()
+                async with agents.player.interaction(task) as interaction:
+                    turn = await interaction.turn(text)
+                    while not turn.terminated:
+                        text = await game.act(turn.last_reply or "")
+                        if game.done:
+                            break
+                        turn = await interaction.turn(text)
+            finally:
+                await game.close()
+            for name, value in (game.rewards or {"reward": 0.0}).items():
+                interaction.trace.record_reward(name, value, 1.0)
+
+    return Scenes, Played

@@ -5,7 +5,8 @@
 | a function of a task | makes the environment of that task: one of ours, or one of those below |
 | a class, or a function without arguments | makes one for each episode |
 
-The environment is one of ours (`keepworth.worlds.environment`), or one of Gymnasium's that uses texts."""
+The environment is one of ours (`keepworth.worlds.environment`), one of Gymnasium's that uses texts, a game of TextArena for one
+player (`keepworth.worlds.textarena`), or a client of OpenEnv (`keepworth.worlds.openenv`)."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from zlib import crc32
 
 from keepworth.base.errors import KeepworthError
+from keepworth.base.text import as_line
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Blocking, Environment, Step
-from keepworth.worlds.own import messages_of
+from keepworth.worlds.own import messages_of, seed_of
 
 ACCEPTED = (
     "Hand over a function of a task or of nothing, or a class, that makes an environment of keepworth (reset, step, close), "
-    "or of Gymnasium (reset, step, action_space)."
+    "of Gymnasium (reset, step, action_space) or TextArena, or a client of OpenEnv."
 )
 
 
@@ -47,7 +48,7 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
         raise
     except Exception as error:
         raise UnplayableEnvironment(
-            f"The environment {_name(given)} cannot be made for {task.key}: {type(error).__name__}: {error}.",
+            f"The environment {_name(given)} cannot be made for {task.key}: {type(error).__name__}: {as_line(str(error))}.",
             "It is called with the task where it takes an argument, else with nothing.",
         ) from error
     playable(made)
@@ -83,12 +84,18 @@ def _name(given: Any) -> str:
 
 def _close(made: Any) -> None:
     close = getattr(made, "close", None)
-    if callable(close) and not inspect.iscoroutinefunction(close):
+    if not _is_game(made) and callable(close) and not inspect.iscoroutinefunction(close):
         close()
 
 
 def playable(made: Any) -> Environment:
     """Returns one of our environments as it is, and another's in an adapter. Raises UnplayableEnvironment."""
+    if _is_game(made):
+        return Blocking(_arena_game(made))
+    if any(kind.__name__ == "EnvClient" and kind.__module__.startswith("openenv") for kind in type(made).__mro__):
+        from keepworth.worlds.openenv import OpenEnvGame
+
+        return OpenEnvGame(made)
     ways = [getattr(made, name, None) for name in ("reset", "step", "close")]
     if all(map(inspect.iscoroutinefunction, ways)):
         environment: Environment = made
@@ -103,6 +110,24 @@ def playable(made: Any) -> Environment:
         f"{type(made).__qualname__} cannot be played: it has {', '.join(has) or 'nothing'} of what an environment needs.",
         ACCEPTED,
     )
+
+
+def _is_game(made: Any) -> bool:
+    """Whether it is a game of TextArena, which is not closed without having begun."""
+    return callable(getattr(made, "get_observation", None)) and not hasattr(made, "action_space")
+
+
+def _arena_game(made: Any) -> Any:
+    from keepworth.worlds.textarena import TextArenaGame
+
+    try:
+        return TextArenaGame(made)
+    except Exception as error:
+        name = getattr(made, "env_id", "") or type(getattr(made, "unwrapped", made)).__qualname__
+        raise UnplayableEnvironment(
+            f"The game {name} of TextArena cannot begin with one player: {as_line(str(error)):.300}.",
+            "Choose one of the games for one player, or play several roles by a program (`agent`).",
+        ) from error
 
 
 # Gymnasium's, https://gymnasium.farama.org/api/env: observations and actions must be texts, or have names.
@@ -142,8 +167,7 @@ class TextGame:
     def reset(self, task: Task, seed: int) -> Observation:
         row = task.row
         self._names = self._action_names(row)
-        world = int(row.get("seed", crc32(task.key.encode())))
-        shown, info = self._game.reset(seed=world, options=row.get("options"))
+        shown, info = self._game.reset(seed=seed_of(task), options=row.get("options"))
         text = self._text(shown, info)
         messages = list(messages_of(task))
         if messages:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from keepworth.base.errors import KeepworthError, nearest
 from keepworth.records.episode import Task
@@ -245,6 +246,12 @@ def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
     """Returns the conversation of the task's prompt; an empty tuple where the prompt is one text."""
     prompt = next((task.row[name] for name in PROMPTS if task.row.get(name)), "")
     return () if isinstance(prompt, str) else tuple(prompt)
+
+
+def seed_of(task: Task) -> int:
+    """Returns the seed of the world of a task: that of its row, else a number made of its key, so that a group plays one
+    world."""
+    return int(task.row.get("seed", crc32(task.key.encode())))
 
 
 def tools_of(task: Task) -> tuple[Mapping[str, Any], ...]:

@@ -1,0 +1,163 @@
+"""OpenEnv (https://github.com/meta-pytorch/OpenEnv): its environments here, and environments of ours served to its clients.
+
+train(rows, environment=lambda: GenericEnvClient(base_url="http://localhost:8000"))
+
+app = serve_to_openenv(offer("tool-graph"))     # in my_server.py, and then `uvicorn my_server:app`"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from keepworth.base.errors import KeepworthError
+from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
+from keepworth.worlds.environment import Step
+from keepworth.worlds.offered import OfferedGame, OfferedWorld
+from keepworth.worlds.own import messages_of, seed_of
+
+_ABOUT = ("done", "reward", "metadata")
+"""Fields of every observation and action of OpenEnv that are no part of what is seen or done."""
+
+
+class OpenEnvGame:
+    """A client of OpenEnv, as an environment.
+
+    The row's `prompt` stands before what is seen first, its `seed` selects the world, and its `options` are passed to `reset`.
+    What is seen is a text where the environment has one such field, and JSON otherwise. An action is a JSON object, or the text
+    itself where the environment's actions have one field that is required. The reply to other text says what an action is.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._action: Mapping[str, Any] = {}
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._action = await self._schema()
+        result = await self._client.reset(seed=seed_of(task), **(task.row.get("options") or {}))
+        text = _text_of(result.observation)
+        if not self._field():
+            text = f"{text}\n\n{self._ask()}".strip()
+        messages = list(messages_of(task))
+        if messages:
+            messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
+        return Observation(f"{task.input}\n\n{text}".strip(), messages=tuple(messages))
+
+    async def step(self, action: str) -> Step:
+        chosen = self._read(action)
+        if chosen is None:
+            return Step(Observation(f"That is no action. {self._ask()}"))
+        result = await self._client.step(chosen)
+        rewards = () if result.reward is None else (RewardTerm("reward", float(result.reward)),)
+        if result.done:
+            return Step(rewards=rewards, stop=StopReason.COMPLETED, answer=action.strip())
+        return Step(Observation(_text_of(result.observation)), rewards=rewards)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _schema(self) -> Mapping[str, Any]:
+        """Returns the JSON schema of an action. OpenEnv has it over HTTP, not in its client."""
+        import httpx
+
+        url = str(self._client._ws_url).removesuffix("/ws").replace("ws", "http", 1)
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+            answer = await http.get(f"{url}/schema")
+            answer.raise_for_status()
+        schema: Mapping[str, Any] = answer.json()["action"]
+        return schema
+
+    def _field(self) -> str:
+        """Returns the one field of an action that is required and a text; "" where there is no such one."""
+        required = list(self._action.get("required", ()))
+        if len(required) != 1:
+            return ""
+        text = self._action.get("properties", {}).get(required[0], {}).get("type", "string") == "string"
+        return str(required[0]) if text else ""
+
+    def _read(self, action: str) -> dict[str, Any] | None:
+        text = action.strip()
+        try:
+            read = json.loads(text.removeprefix("```json").removeprefix("```").removesuffix("```"))
+        except ValueError:
+            read = None
+        if isinstance(read, dict):
+            return read
+        return {field: text} if (field := self._field()) else None
+
+    def _ask(self) -> str:
+        fields = {name: kind for name, kind in self._action.get("properties", {}).items() if name not in _ABOUT}
+        return f"Answer with a JSON object of these fields: {json.dumps(fields)}"
+
+
+def _text_of(seen: Any) -> str:
+    """Returns what is seen as a text."""
+    fields = seen if isinstance(seen, Mapping) else seen.model_dump()
+    fields = {name: value for name, value in fields.items() if name not in _ABOUT and value not in (None, "", [], {})}
+    (text, *others) = fields.values() or ("",)
+    return text if isinstance(text, str) and not others else json.dumps(fields, ensure_ascii=False)
+
+
+def serve_to_openenv(world: OfferedWorld, *, sessions: int = 64) -> Any:
+    """Returns an application of FastAPI that serves a world to clients of OpenEnv. An action is `{"text": ...}`, and what is seen
+    is a `text`. `reset(seed=N)` begins the task N of the world, and `reset(task=KEY)` the task of a key.
+
+    Args:
+        world: The world (`keepworth.worlds.offered.offer`).
+        sessions: The most clients at once, each with a task of its own.
+
+    Raises:
+        KeepworthError: OpenEnv is not installed.
+    """
+    try:
+        from openenv.core.env_server.http_server import create_fastapi_app  # type: ignore[import-not-found]
+        from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found]
+        from openenv.core.env_server.types import Action, State  # type: ignore[import-not-found]
+        from openenv.core.env_server.types import Observation as Seen
+    except ImportError as error:
+        raise KeepworthError(f"OpenEnv cannot be imported: {error}.", "pip install openenv") from error
+
+    class TextAction(Action):  # type: ignore[misc]
+        text: str
+
+    class TextObservation(Seen):  # type: ignore[misc]
+        text: str = ""
+
+    class ServedWorld(Environment):  # type: ignore[misc]
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._game: OfferedGame | None = None
+            self._state = State()
+
+        async def reset_async(
+            self, seed: int | None = None, episode_id: str | None = None, task: str = "", **options: Any
+        ) -> TextObservation:
+            place = world.place(task) if task else (seed or 0) % len(world.tasks)
+            self._game = OfferedGame(world, place)
+            self._state = State(episode_id=episode_id, step_count=0)
+            return TextObservation(text=await self._game.begin(), metadata={"task": world.tasks[place].key})
+
+        async def step_async(
+            self, action: TextAction, timeout_s: float | None = None, **options: Any
+        ) -> TextObservation:
+            if self._game is None:
+                raise ValueError("There is no episode: call reset first.")
+            before = sum(self._game.rewards.values())
+            text = await self._game.act(action.text)
+            self._state.step_count += 1
+            reward = sum(self._game.rewards.values()) - before
+            return TextObservation(text=text, reward=reward, done=self._game.done)
+
+        def reset(self, **options: Any) -> TextObservation:
+            raise NotImplementedError("The server awaits reset_async.")
+
+        def step(self, action: TextAction, **options: Any) -> TextObservation:
+            raise NotImplementedError("The server awaits step_async.")
+
+        @property
+        def state(self) -> Any:
+            return self._state
+
+    return create_fastapi_app(ServedWorld, TextAction, TextObservation, max_concurrent_envs=sessions)

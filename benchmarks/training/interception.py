@@ -34,7 +34,7 @@ TURNS, TOKENS, AGAIN = 3, 32, "Go on, and say it in other words."
 ROWS = [{"prompt": f"Say something of {n} sheep."} for n in range(64)]
 
 
-def write_model(folder: Path, width: int) -> str:
+def write_model(folder: Path, width: int, *, positions: int = 1024) -> str:
     """A Llama of random weights: its answers are as long as they may be, in every arm."""
     import torch
     from examples.tiny_caller import make_tokenizer
@@ -44,7 +44,7 @@ def write_model(folder: Path, width: int) -> str:
     tokenizer = make_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=6,
-        num_attention_heads=width // 64, num_key_value_heads=width // 64, max_position_embeddings=1024,
+        num_attention_heads=width // 64, num_key_value_heads=width // 64, max_position_embeddings=positions,
         eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=True,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)

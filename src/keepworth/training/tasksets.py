@@ -25,6 +25,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
 from keepworth.training.programs import Endpoint
 from keepworth.worlds.own import OwnTasks, own_tasks
+from keepworth.worlds.splits import SPLITS
 
 PREFIX = "verifiers:"
 MOST = 1000
@@ -132,13 +133,18 @@ def load_taskset(reference: str) -> PlayedTaskset:
         environment = load_environment(resolve_env_config({"taskset": taskset, **_agents(taskset, agent)}))
         tasks = list(islice(environment.taskset, MOST))
     except (Exception, SystemExit) as error:
-        message = str(error).replace("\n", " ")
+        message = " ".join(str(error).replace("*", " ").split())
         raise UnusableTaskset(
             f"The taskset {name!r} of verifiers cannot be loaded: {type(error).__name__}: {message:.400}.",
             "Install its package, and give its settings behind the name, such as verifiers:textarena,game=Hangman-v0.",
         ) from error
-    if not tasks:
-        raise UnusableTaskset(f"The taskset {name!r} of verifiers has no tasks.")
+    if len({_hash(task) for task in tasks}) < len(SPLITS):
+        raise UnusableTaskset(
+            f"The taskset {name!r} of verifiers has {len(tasks)} tasks, of which {len({_hash(task) for task in tasks})} are "
+            "different.",
+            f"One each is needed for {', '.join(SPLITS)}: give it settings with more tasks, such as "
+            'verifiers:openenv,base_url=URL,resets=[{"seed": 0}, {"seed": 1}, {"seed": 2}].',
+        )
     rows = [
         {"prompt": task.data.prompt_text or task.data.name or f"{name} {index}", "id": index, "task": _hash(task)}
         for index, task in enumerate(tasks)

@@ -10,7 +10,6 @@ and calls of each episode are compared with those of a training that nobody stop
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import signal
 import subprocess

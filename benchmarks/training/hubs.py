@@ -1,11 +1,11 @@
 """Which environments of others train here as they are: each plays a few steps with a tiny model, or is refused with its reason.
 
-    python -m benchmarks.training.hubs [--only WORD] [--steps 2] [--json FILE]
+    python -m benchmarks.training.hubs [--only WORD] [--steps 2] [--games 8] [--json FILE]
 
 The environments are those in the wheels of TextArena (every game, in its first version), verifiers (its four tasksets) and
 OpenEnv (the environment that `openenv init` writes; the wheel has no other). A game of several players is refused, and what needs
 files from elsewhere by what misses them: nothing is downloaded. The tasksets that miss a list of words are tried again with 57
-words of ours. The model has random weights, so rewards say that an environment rewards, and not that it is learned. What is not
+words of ours. Of the games that can begin, `--games` are trained on, drawn with a fixed seed. The model has random weights, so rewards say that an environment rewards, and not that it is learned. What is not
 TextArena's has a process of its own, and 240 s.
 
 It needs what `make test-hubs` installs."""
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,22 @@ def play(hub: str, name: str, model: str, steps: int, folder: str) -> dict[str, 
     }
 
 
+def begin(name: str) -> dict[str, Any]:
+    """Makes a game of TextArena and begins it for one player."""
+    import textarena
+
+    from keepworth.base.errors import KeepworthError
+    from keepworth.worlds.bridges import adapt
+    from keepworth.worlds.own import own_tasks
+
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        try:
+            adapt(lambda: textarena.make(name), own_tasks(ROWS, by_row=True).all[0])
+        except KeepworthError as error:
+            return {"outcome": "refused", "reason": error.message[:400]}
+    return {"outcome": "begins"}
+
+
 def attempt(hub: str, name: str, model: str, steps: int, data: str) -> dict[str, Any]:
     """Plays one environment, in a process of its own where it may start others."""
     with tempfile.TemporaryDirectory() as folder:
@@ -146,6 +163,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--only", default="", help="environments whose name holds this")
     parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--games", type=int, default=8, help="how many games of TextArena are trained on")
     asked = parser.parse_args()
     from textarena.envs.registration import ENV_REGISTRY
 
@@ -155,6 +173,9 @@ def main() -> None:
         data = write_words(Path(folder) / "nltk")
         with served(Path(folder)) as echo:
             games = sorted(name for name in ENV_REGISTRY if name.endswith("-v0"))
+            begun = {name: begin(name) for name in games}
+            playable = [name for name in games if begun[name]["outcome"] == "begins"]
+            drawn = random.Random(0).sample(playable, min(asked.games, len(playable)))
             resets = json.dumps([{"episode_id": str(number)} for number in range(6)])
             named = [
                 *(("TextArena", name, name, "") for name in games),
@@ -166,7 +187,8 @@ def main() -> None:
             for hub, title, name, words in named:
                 if asked.only not in f"{hub} {title}":
                     continue
-                row = {"hub": hub, "environment": title, **attempt(hub, name, model, asked.steps, words)}
+                known = begun.get(name, {}) if name not in drawn else {}
+                row = {"hub": hub, "environment": title, **(known or attempt(hub, name, model, asked.steps, words))}
                 rows.append(row)
                 print(f"{hub} {title}: {row['outcome']} {row.get('reason', row.get('rewards'))}", flush=True)
     counts = {

@@ -1,10 +1,10 @@
 """A training of the model inside an agent of one's own is killed again and again, and ends as one that was not.
 
-    python -m benchmarks.training.agent_kills [--kills 20] [--steps 60] [--seed 0] [--json FILE]
+    python -m benchmarks.training.agent_kills [--kills 20] [--steps 16] [--seed 0] [--json FILE]
 
 The agent is a function with a plain client of HTTP that asks twice: a question, and a summary in a conversation of its own. Its
-training runs in a process that gets SIGKILL at drawn moments: one in four while it starts, the others up to two seconds after a
-step that it made since. Each time the same call goes on. In the end, the weights, the numbers of each step, and the ids, rewards
+training runs in a process that gets SIGKILL at drawn moments: half of them up to eight seconds after its start, the others up to
+two seconds after a step that it made since. Each time the same call goes on. In the end, the weights, the numbers of each step, and the ids, rewards
 and calls of each episode are compared with those of a training that nobody stopped, bit by bit, in serial mode."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(model: str, runs: str, name: str, steps: int) -> None:
     """The training, from where it was stopped."""
     train(
         ROWS, agent=agent, reward=score, model=model, runs=runs, name=name, steps=steps, progress=Progress(),
-        max_tokens=12, tasks_per_step=2, group_size=3, questions=2, threads=1, precision="fp32", learning_rate=1e-3,
+        max_tokens=6, tasks_per_step=1, group_size=3, questions=2, threads=1, precision="fp32", learning_rate=1e-3,
         evaluate_every=20, checkpoint_every=1, patience=0,
     )  # fmt: skip
 
@@ -85,9 +85,9 @@ def rows_written(metrics: Path) -> int:
 def kill_once(words: list[str], metrics: Path, draw: random.Random) -> dict[str, Any] | None:
     """Starts the training and kills it; returns where, or None where it ended before."""
     before, begun = rows_written(metrics), time.monotonic()
-    early = draw.random() < 0.25
+    early = draw.random() < 0.5
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    wait = draw.uniform(0, 6.0) if early else draw.uniform(0, 2.0)
+    wait = draw.uniform(0, 8.0) if early else draw.uniform(0, 2.0)
     while not early and process.poll() is None and rows_written(metrics) <= before:
         time.sleep(0.01)
     until = time.monotonic() + wait
@@ -99,7 +99,7 @@ def kill_once(words: list[str], metrics: Path, draw: random.Random) -> dict[str,
     process.send_signal(signal.SIGKILL)
     process.wait()
     return {
-        "while": "starting" if early else "training",
+        "while": "in the first seconds" if early else "after a step",
         "rows": rows_written(metrics),
         "after": time.monotonic() - begun,
     }
@@ -112,7 +112,7 @@ def main() -> None:
         return
     parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     setting, draw, kills = machine(1), random.Random(asked.seed), list[dict[str, Any]]()

@@ -10,7 +10,7 @@
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
-#   make test-hubs        training the agents of LangChain and OpenAI's Agents SDK, tasksets of verifiers, and runs read by Harbor and datasets
+#   make test-hubs        agents of LangChain and OpenAI, tasksets of verifiers, TextArena, OpenEnv, and runs read by Harbor and datasets
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine

@@ -4,8 +4,9 @@
 
 The agent is a function with a plain client of HTTP that asks twice: a question, and a summary in a conversation of its own. Its
 training runs in a process that gets SIGKILL at drawn moments: half of them up to eight seconds after its start, the others up to
-two seconds after a step that it made since. Each time the same call goes on. In the end, the weights, the numbers of each step, and the ids, rewards
-and calls of each episode are compared with those of a training that nobody stopped, bit by bit, in serial mode."""
+two seconds after a step that it made since. Each time the same call goes on. In the end, the weights, the numbers of each step,
+and the ids, rewards and calls of each episode are compared with those of a training that nobody stopped, bit by bit, in serial
+mode."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_game_of_textarena_is_trained_on(tmp_path: Path) -> None:
 def address() -> Iterator[str]:
     """Our worlds, served to OpenEnv's clients."""
     pytest.importorskip("openenv")
-    from keepworth.worlds.openenv import serve_to_openenv
+    from keepworth.worlds.openenv_server import serve_to_openenv
 
     app = serve_to_openenv(offer(Digits, ROWS))
     server = OpenEnvServer(app)
@@ -146,7 +146,7 @@ def test_our_world_is_played_by_the_client_of_openenv() -> None:
     pytest.importorskip("openenv")
     from openenv import GenericEnvClient  # type: ignore[import-not-found]
 
-    from keepworth.worlds.openenv import serve_to_openenv
+    from keepworth.worlds.openenv_server import serve_to_openenv
 
     world = offer("tool-graph")
     server = OpenEnvServer(serve_to_openenv(world))

@@ -1,5 +1,5 @@
 """Worlds of this package, or environments as `train` takes them, for those who play them elsewhere: verifiers
-(`keepworth.training.offered_tasksets`) and OpenEnv (`keepworth.worlds.openenv`)."""
+(`keepworth.training.offered_tasksets`) and OpenEnv (`keepworth.worlds.openenv_server`)."""
 
 from __future__ import annotations
 

@@ -385,7 +385,7 @@ def _calls(memory: Memory, data: BenchmarkCorpus, options: dict[str, Any]) -> li
 
 
 def _searches(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
-    calls = _calls(memory, data, {"mode": "dense"})
+    calls = _calls(memory, data, {"mode": "dense", "exact": True})
     timed(calls[:WARM])
     exact, limits = [], []
     for start in range(WARM, len(calls), 18):

@@ -209,6 +209,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "cold": growth,
     "taught": growth,
     "rewarded": growth,
+    "large": growth,
     "people": people,
     "crash": crash,
     "finding": finding,

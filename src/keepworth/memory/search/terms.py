@@ -298,7 +298,10 @@ def _runs(text: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+    # Not looked at are the tens of thousands of signs of East Asia, which have no marks, and what stands for no letter.
+    spans = (0x300, 0x3100), (0xA000, 0xAC00), (0xF900, 0x17000), (0x1B000, 0x20000)
+    category, kinds = unicodedata.category, ("Mn", "Mc")
+    marks = [letter for span in spans for letter in map(chr, range(*span)) if category(letter) in kinds]
     inside = "".join(mark for mark in marks if mark not in "\ufe0e\ufe0f")
     return re.compile(f"[^\\W_](?:[^\\W_]|[{re.escape(inside)}])*|[\u2600-\u27bf\U0001f000-\U0001faff]")
 

@@ -63,8 +63,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 LIVE = 1_000
 """Number of episodes for which it is kept in memory what they showed and withheld; for others it is read from the log."""
-SAVED_EVERY = 256
-"""Number of rewards after which what was learned is saved, so that the next process need not learn from them again."""
+SAVED_EVERY, SAVED_SHARE = 64, 1 / 64
+"""Number of rewards after which what was learned is saved, so that the next process need not learn from them again; and what
+share of all that are remembered it is at least, as a save takes the longer the more these are."""
 HANDLES = 256
 """Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
 TIMES, SUFFICES = 2.0, 0.8
@@ -730,8 +731,10 @@ class Learning:
         if self._unsaved < SAVED_EVERY or database.in_memory or database.read_only:
             return
         with self._lock:
-            record, self._unsaved = None if self.keeps else self._now().policy.record, 0
-            packed = None if record is None else self._experience.save()
+            record = None if self.keeps else self._now().policy.record
+            if record is not None and self._unsaved < SAVED_SHARE * len(record):
+                return
+            self._unsaved, packed = 0, None if record is None else self._experience.save()
             if record is None or packed is None:
                 return
             names, seq, anew = self._saved_as(record), self._seq, not self._loaded

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from keepworth.memory.store.log import news_since
 from keepworth.memory.store.notes import BEGINNING, beginning, drop, fact, keep
 from keepworth.memory.store.rows import NAMED
 
-PIECE = 1 << 15
+PIECE = 1 << 13
 """Bytes of a piece, before they are written as text."""
 LONG = 256
 """Number of elements from which on a list is cut into pieces."""
@@ -74,10 +75,10 @@ def pack(state: Any) -> Packed:
         if isinstance(value, dict):
             return {name: replaced(element) for name, element in value.items()}
         if isinstance(value, (list, tuple)):
-            before, listed = len(columns), [replaced(element) for element in value]
-            if len(listed) <= LONG or len(columns) > before:
-                return listed
-            return place(PackedColumn("", (), json.dumps(listed, allow_nan=False).encode()))
+            if len(value) > LONG:
+                with suppress(TypeError):  # it has arrays in it
+                    return place(PackedColumn("", (), json.dumps(value, allow_nan=False).encode()))
+            return [replaced(element) for element in value]
         return value
 
     return Packed(json.dumps(replaced(state), allow_nan=False), columns)

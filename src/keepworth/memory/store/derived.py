@@ -311,11 +311,13 @@ class Derived:
                 return [[] for _ in vectors]
             inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
             result = None
-            if not exact and count <= MOST_CANDIDATES and self._coded(connection, begin=self._asked):
+            # The first search among few items reads their vectors alone.
+            few = None if self._asked or self._codes.index is not None else self._few(connection, inside, mask)
+            if few is None and not exact and count <= MOST_CANDIDATES and self._coded(connection, begin=self._asked):
                 result = self._near_by_codes(connection, vectors, count, (scope, nobody), inside, mask)
             elif not self._asked:
                 self._asked = True
-                result = self._once(connection, vectors, count, inside, mask)
+                result = self._once(connection, vectors, count, inside, mask, few)
             if result is None:
                 index = self._synced(connection, self._vectors, coded=False)
                 assert isinstance(index, DenseIndex)
@@ -326,29 +328,51 @@ class Derived:
             self._write_codes(lacking)
         return result
 
+    def _few(
+        self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None
+    ) -> tuple[str, str] | None:
+        """Return the SQL condition on the rows of vectors, with its parameter, by which the items that a search may return
+        are read if they are few; None if they are many."""
+        if mask is not None and np.count_nonzero(mask) <= FEW:
+            return f"v.n {AMONG}", among(np.flatnonzero(mask).tolist())
+        if inside is not None and scalar(connection, _COUNT, (among(sorted(inside)),)) <= FEW:
+            return f"i.scope {AMONG}", among(sorted(inside))
+        return None
+
     def _once(
-        self, connection: AnyConnection, vectors: Vectors, count: int, inside: frozenset[int] | None, mask: Mask | None
+        self,
+        connection: AnyConnection,
+        vectors: Vectors,
+        count: int,
+        inside: frozenset[int] | None,
+        mask: Mask | None,
+        few: tuple[str, str] | None,
     ) -> list[list[tuple[int, float]]] | None:
         """Answer the first search by meaning and keep no vectors, because the process may end after it.
 
         Few vectors are read from their rows. Many are scored as they are read, block by block.
-        Returns None without blocks, where it is best to keep what is read."""
-        few: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
-        which, values = "", ""
-        if few is not None and len(few) <= FEW:
-            which, values = f"v.n {AMONG}", among(few)
-        elif inside is not None and scalar(connection, _COUNT, (among(sorted(inside)),)) <= FEW:
-            which, values = f"i.scope {AMONG}", among(sorted(inside))
-        elif not blocks.covered(connection):
+
+        Args:
+            connection: A connection to the memory.
+            vectors: Those of the queries.
+            count: The most items.
+            inside: The ids of the scopes; None for all.
+            mask: By item number, which items may be returned; None for all.
+            few: Which rows are read, see `_few`.
+
+        Returns:
+            The best items for each query; None without blocks, where it is best to keep what is read.
+        """
+        if few is None and not blocks.covered(connection):
             return None
         set_id, dimension = self._vector_set(connection)
 
         def search(block: Block) -> list[list[tuple[int, float]]]:
             return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
 
-        if which:
+        if few is not None:
             block = Block(dimension)
-            blocks.append_rows(block, connection, set_id, which, (values,))
+            blocks.append_rows(block, connection, set_id, few[0], few[1:])
             return search(block)
         lines: list[list[tuple[int, float]]] = [[] for _ in vectors]
         block, read = Block(dimension, blocks.ITEMS), list[blocks.Part]()

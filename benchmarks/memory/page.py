@@ -204,25 +204,9 @@ def draw_tokens(result: Result, path: Path) -> None:
     pyplot.close(figure)
 
 
-def cold_taught(result: Result) -> str:
-    """One row for each way to search and each size: the first search of a process, and that of the revision before."""
-    rows = []
-    for record in result:
-        figures = {row["name"]: row for row in record["figures"]}
-        for name, row in figures.items():
-            before, ratio = figures.get(f"{name}, revision before"), figures.get(f"{name}, times that of before")
-            if before and ratio:
-                columns = (f"{_number(one['p50'])}; {one['note']}" for one in (row, before))
-                times = f"{ratio['p50']:.2f} ({ratio['note']})"
-                rows.append((f"{name}, {record['size']:,} notes", *columns, times, row["target"]))
-    head = ("median, ms", "this revision", "the one before", "ratio", "target")
-    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
-
-
 TABLES: dict[str, Callable[[Result], str]] = {
     "engine": engine,
     "cold": growth,
-    "cold_taught": cold_taught,
     "taught": growth,
     "rewarded": growth,
     "large": growth,

@@ -239,6 +239,29 @@ def test_exploration_stays_low_when_all_rewards_are_zero(questions: int) -> None
         assert departed <= (10 if questions == 1 else 3)
 
 
+def test_second_candidate_is_tried_soon_when_all_rewards_are_zero() -> None:
+    """Of each question's two notes the one that repeats its words stands first, and is wrong."""
+    facts = {
+        "who signs my expenses": "Henrik's signature is on expenses above 200 euros",
+        "how do I clean the coffee machine": "descale the coffee machine with citric acid",
+        "where do I pick up a parcel": "a parcel lies at gate C until four",
+        "where can I leave my bike": "the bike cellar is opened by Olga",
+        "when is lunch free": "lunch on Thursdays is paid by the house",
+        "who may enter the archive": "the archive is open to Bo and Cy",
+    }
+    right = 0
+    for seed in range(10):
+        memory = Memory(encoder="hashing", seed=seed)
+        good = {question: memory.add(fact).id for question, fact in facts.items()}
+        memory.add_many([f"somebody asked: {question}?" for question in facts])
+        for _ in range(8):
+            for question in facts:
+                hits = memory.search(question, top_k=1)
+                memory.reward(hits.decision, float(hits[0].id == good[question]))
+        right += sum(memory.search(question, explore=False)[0].id == good[question] for question in facts)
+    assert right >= 0.8 * 10 * len(facts)
+
+
 def test_helpful_low_ranked_item_is_found_when_most_tasks_fail() -> None:
     """The right note is the last of four, and one task in twenty succeeds by luck."""
     memory, draw, right = Memory(encoder="hashing", seed=1), random.Random(1), {}

@@ -34,8 +34,8 @@ How it works, in the order of the data.
    share `LASTING`, so that one failed trial does not end the search for what works. What departures from the search's own
    order have cost, by the rewards that were expected of it (at least `BLIND` while nothing is known of items), must stay below
    `BOUND` plus the share `SLACK` of all rewards, or else that order is shown (after "Conservative Bandits", Wu et al. 2016).
-   While all rewards are the same, the limit is smaller (`SAME`). A question that was asked often and mostly fails gets more
-   trials (`OFTEN`, `TRIES`).
+   While all rewards are the same, the limit is smaller (`SAME`), and less so while all are the lowest. A question that was
+   asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
 
 5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `WITHHOLD`, so
    that its effect over all questions is measured: see `keepworth.memory.choose.ledger`. `BUDGET` bounds what this costs. Where

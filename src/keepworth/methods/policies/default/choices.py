@@ -221,3 +221,8 @@ class Choices(PolicyRecord):
     def all_same(self) -> bool:
         """Return whether all rewards so far are equal, so that they cannot tell items apart."""
         return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
+
+    @property
+    def all_lowest(self) -> bool:
+        """Return whether all rewards so far are the lowest possible, so that nothing is lost by trying something else."""
+        return self._number > 0.0 and self._squares <= 1e-9 * self._number

@@ -63,10 +63,10 @@ class TrialChances(Estimates):
         doubted = faded + failing * (certain - faded)
         ahead = doubted - doubted[lead]
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
-        # even if rewards say nothing about items.
+        # even if rewards say nothing about items; and so they are if all rewards are the lowest, within what `may_move` allows.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0
         tried = float(times.sum() - times[lead]) / (TRIES * max(near.returns, OFTEN))
-        untried = min(max(often, 0.0), 1.0) * max(0.0, 1.0 - tried)
+        untried = 1.0 if self.all_lowest else min(max(often, 0.0), 1.0) * max(0.0, 1.0 - tried)
         sure = self._weigh().sure
         for weights, gain, judged in opinions:
             chance = (judged.gain + judged.base).clip(0.02, 0.98)
@@ -78,7 +78,7 @@ class TrialChances(Estimates):
             better += 0.5 * (weights.sum() + weights @ np.tanh(0.851 * z).reshape(len(weights), -1))
         better *= (sure + (1.0 - sure) * room * untried) / sure
         if self.all_same:
-            better /= (1.0 + times) ** 2
+            better /= (1.0 + times) ** 3
         better[lead] = 0.0
         order = np.argsort(-better, kind="stable")
         np.minimum(better, 0.5, out=better)
@@ -113,7 +113,9 @@ class TrialChances(Estimates):
     def may_move(self) -> bool:
         """Return whether departures from the search's own order have cost less than their limit. Where several people give
         rewards, what one of them lost or won counts up to an equal share of it, so that nobody uses it up for others."""
-        limit = 0.5 + 0.5 * SLACK * self._number if self.all_same else BOUND + SLACK * self._number
+        limit = BOUND + SLACK * self._number
+        if self.all_same:
+            limit = (2.0 if self.all_lowest else 0.5) + 0.5 * SLACK * self._number
         share = limit / max(1, int(np.count_nonzero(self._by_holder)))
         losses = self._losses if share == limit else self._losses.clip(-share, share)
         return float(losses.sum()) <= limit

@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
 from keepworth import Memory
 from keepworth.base import statistics
@@ -55,7 +56,6 @@ from keepworth.methods.policies.default import default
 from keepworth.methods.policies.default.constants import QUORUM
 from keepworth.methods.worlds._label_sets import labelled_table
 from keepworth.records.model import Encoder
-from keepworth.training.run_folder import versions
 
 POLICIES = (None, "default", "memrl")
 FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")
@@ -465,7 +465,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    results |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
+    setting = machine()
+    if (before := results.get("machine", setting)["revision"]) != setting["revision"]:
+        parser.error(f"{given.out} was measured at revision {before}: name another file, or remove it.")
+    results |= {
+        "command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}",
+        "machine": setting,
+    }
 
     def note(text: str) -> None:
         save(given.out, results)

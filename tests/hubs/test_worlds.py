@@ -1,4 +1,5 @@
-"""Environments of TextArena and OpenEnv played here, and worlds of ours played by verifiers and OpenEnv: `make test-hubs`."""
+"""Environments of TextArena and OpenEnv played here, and worlds of ours played by verifiers and OpenEnv, as
+docs/train_your_agent.md has it: `make test-hubs`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import typer
 
 from keepworth.base.errors import KeepworthError, UnknownName, called_as, require_known
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.output import say, say_json, say_terms, working
+from keepworth.cli.output import say, say_json, say_terms, say_text, working
 from keepworth.evaluation.paper_system import PaperSystem
 from keepworth.evaluation.verdicts import ABSENT, GAIN, NEAR, RULE, STALE, VERDICTS, command_gone, is_dirty
 from keepworth.registry import KINDS, PACKAGE, TAGS, broken, evidence, file_of, methods, spelling
@@ -52,9 +52,10 @@ def list_methods(
         uncommitted += sum(_is_dirty(method) for method in rows)
     if not as_json and counted:
         numbers = ", ".join(f"{counted[verdict]} {verdict}" for verdict in (*VERDICTS, UNMEASURED) if counted[verdict])
-        say(f"\n{counted.total()} methods: {numbers}.")
+        say("")
+        say_text(f"{counted.total()} methods: {numbers}.")
     if not as_json and uncommitted:
-        say(f"* {uncommitted} of them were measured on a tree with changes that are in no commit.")
+        say_text(f"* {uncommitted} of them were measured on a tree with changes that are in no commit.")
     for file in broken():
         say(f"\nnot loaded: {file.path}: {file.reason}", error=True)
 

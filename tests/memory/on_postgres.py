@@ -21,12 +21,14 @@ WHOLE = {
     "test_backup.py": "copies of files",
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
+    "test_first_pass.py": "codes, which files alone have: Postgres is searched exactly",
     "test_large_files.py": "what SQLite holds of a file",
     "test_saved_state.py": "what lies beside a file, and damage",
     "test_vectors.py": "copies of files",
 }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
+    "test_a_saved_state_may_hold_arrays_and_long_lists": "a file that is changed behind the memory's back",
     "test_erase_reports_unknown_persons_and_unifies_spellings": "a file named on the command line",
     "test_review_command_settles_and_undoes": "copies of files",
     "test_review_on_a_terminal_asks_about_each_note": "copies of files",

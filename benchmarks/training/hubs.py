@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,12 @@ WORDS = (
     "uncle voice water youth zebra cabin debut ember frost giant honey ivory juice karma latch maple noble olive piano quilt "
     "radio salad tiger urban vivid wheat yield cold cord card ward warm word wood food fool foot form farm"
 )
+
+
+def name_reason(message: str) -> str:
+    """Return why something failed, on one line, without rules of asterisks and without folders of this machine."""
+    plain = re.sub(r"(?<![\w:/])(?:/[\w.+-]+)+/", "", re.sub(r"\*{3,}", " ", message))
+    return " ".join(plain.split())[:400]
 
 
 def write_words(folder: Path) -> str:
@@ -102,9 +109,9 @@ def play(hub: str, name: str, model: str, steps: int, folder: str) -> dict[str, 
         else:
             run = train(f"verifiers:{name}", agent_seconds=60, calls=4, **how)
     except KeepworthError as error:
-        return {"outcome": "refused", "reason": error.message[:400]}
+        return {"outcome": "refused", "reason": name_reason(error.message)}
     except Exception as error:
-        return {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"[:400]}
+        return {"outcome": "failed", "reason": name_reason(f"{type(error).__name__}: {error}")}
     episodes = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
     rewards = [episode.reward for episode in episodes]
     return {
@@ -129,7 +136,7 @@ def begin(name: str) -> dict[str, Any]:
         try:
             adapt(lambda: textarena.make(name), own_tasks(ROWS, by_row=True).all[0])
         except KeepworthError as error:
-            return {"outcome": "refused", "reason": error.message[:400]}
+            return {"outcome": "refused", "reason": name_reason(error.message)}
     return {"outcome": "begins"}
 
 
@@ -150,7 +157,7 @@ def attempt(hub: str, name: str, model: str, steps: int, data: str) -> dict[str,
                 row: dict[str, Any] = json.loads(line)
                 return row
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
-        return {"outcome": "failed", "reason": (lines or ["it ended without a word"])[-1][:400]}
+        return {"outcome": "failed", "reason": name_reason((lines or ["it ended without a word"])[-1])}
 
 
 def main() -> None:
@@ -164,7 +171,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="environments whose name holds this")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--games", type=int, default=8, help="how many games of TextArena are trained on")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     from textarena.envs.registration import ENV_REGISTRY
 
     setting, rows = machine(1), []
@@ -175,7 +182,7 @@ def main() -> None:
             games = sorted(name for name in ENV_REGISTRY if name.endswith("-v0"))
             begun = {name: begin(name) for name in games}
             playable = [name for name in games if begun[name]["outcome"] == "begins"]
-            drawn = random.Random(0).sample(playable, min(asked.games, len(playable)))
+            drawn = random.Random(0).sample(playable, min(options.games, len(playable)))
             resets = json.dumps([{"episode_id": str(number)} for number in range(6)])
             named = [
                 *(("TextArena", name, name, "") for name in games),
@@ -185,10 +192,10 @@ def main() -> None:
                 ("OpenEnv", "echo", echo, ""),
             ]
             for hub, title, name, words in named:
-                if asked.only not in f"{hub} {title}":
+                if options.only not in f"{hub} {title}":
                     continue
                 known = begun.get(name, {}) if name not in drawn else {}
-                row = {"hub": hub, "environment": title, **(known or attempt(hub, name, model, asked.steps, words))}
+                row = {"hub": hub, "environment": title, **(known or attempt(hub, name, model, options.steps, words))}
                 rows.append(row)
                 print(f"{hub} {title}: {row['outcome']} {row.get('reason', row.get('rewards'))}", flush=True)
     counts = {
@@ -197,8 +204,10 @@ def main() -> None:
     }
     print(counts)
     packages = {name: version(name) for name in ("textarena", "verifiers", "openenv")}
-    record = {"counts": counts, "rows": rows, "versions": packages, "steps": asked.steps, "machine": setting}
-    save(asked.json, {"command": "python -m benchmarks.training.hubs", **record})
+    record = {"counts": counts, "rows": rows, "versions": packages, "steps": options.steps, "machine": setting}
+    command = f"python -m benchmarks.training.hubs --games {options.games} --steps {options.steps}"
+    command += f" --only {options.only}" if options.only else ""
+    save(options.json, {"command": command, **record})
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ continued, it ends with the same weights.""",
     "system": (
         "A training system of a paper",
         """\
-`make` is a `PaperSystem`: what of the system is in this package, and the command that runs with it. Where the answer was
-not to have it there is no command, and the evidence names the revision that holds the numbers. Tests: the command's
-settings are taken.""",
+`make` is a `PaperSystem`: what of the system is in this package, and the command that runs with it. If the
+project decided against the system, there is no command, and the evidence names the revision that holds the numbers.
+Tests: the command's settings are taken.""",
         "",
     ),
     "study": (

@@ -104,7 +104,7 @@ def verdicts() -> Iterator[tuple[Method, dict[str, Any] | None]]:
 
 
 def claims() -> str:
-    """How many claims of papers hold, and how many records are of code that is in no commit."""
+    """Return how many claims of papers hold, and how many records are of code that is in no commit."""
     every = list(verdicts())
     of_papers = Counter(
         measured["verdict"]

@@ -131,7 +131,7 @@ ARMS: dict[str, dict[str, Arm]] = {
 
 
 def curve(made: Arm, seed: int, smallest: bool = False) -> list[float]:
-    """What an arm reaches before it is rewarded, and at each measurement after that.
+    """Return the scores of an arm, before it is rewarded and at each measurement after that.
 
     Args:
         made: The arm.

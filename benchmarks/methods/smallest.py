@@ -229,7 +229,7 @@ def uncovered() -> list[str]:
 
 
 def needs_data(name: str) -> bool:
-    """Whether a world or a benchmark is made of a published set that this project does not ship."""
+    """Return whether a world or a benchmark is made of a published set that this project does not ship."""
     return (name in benchmarks() and not benchmarks()[name].shipped) or (
         name in worlds() and missing(name, None) is not None
     )
@@ -274,7 +274,7 @@ def code() -> str:
 
 
 def lacks(command: Smallest) -> bool:
-    """Whether a package that a command needs is not installed."""
+    """Return whether a package that a command needs is not installed."""
     return bool(command.needs) and find_spec(command.needs) is None
 
 

@@ -30,7 +30,7 @@ TIMES = "times as fast as the arm that it is compared with, minus 1, by rounds"
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers of a system are.
+    """The place of the numbers of a system.
 
     Attributes:
         revision: The revision that holds the file and the program that made it.
@@ -67,7 +67,7 @@ def against(name: str, row: Mapping[str, float], less: float = 0.0) -> Fields:
 
 
 def faster(name: str, slow: Sequence[float], quick: Sequence[float]) -> Fields:
-    """How many times as fast something is, minus 1, by rounds."""
+    """Return how many times as fast something is, minus 1, by rounds."""
     return gap(name, np.divide(slow, quick).tolist(), [1.0] * len(quick))
 
 
@@ -296,8 +296,8 @@ UNREACHABLE = {
 """Of each other system why its claim cannot be tested here."""
 
 
-def held(revision: str, file: str) -> Record:
-    """What a file held at a revision."""
+def read_record(revision: str, file: str) -> Record:
+    """Return what a file held at a revision."""
     shown = ["git", "-C", str(ROOT), "show", f"{revision}:benchmarks/{file}"]
     return json.loads(subprocess.run(shown, capture_output=True, text=True, check=True).stdout)
 
@@ -322,7 +322,7 @@ def main() -> None:
                   rule={"unreachable": UNREACHABLE[name]})  # fmt: skip
             continue
         source = SOURCES[name]
-        record = held(source.revision, source.file)
+        record = read_record(source.revision, source.file)
         machine, dirty = measured_by(record)
         fields = source.fields(record)
         sentence = fields.pop("sentence") + (f" It was measured at {dirty}, in a tree with changes." if dirty else "")

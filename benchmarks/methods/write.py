@@ -21,7 +21,7 @@ from keepworth.registry import KINDS, Method, methods
 
 FOLDER = Path(__file__).parent
 ASIDE = ROOT / "build" / "evidence"
-"""Where evidence goes that is not recorded."""
+"""The folder of evidence that is not recorded."""
 
 
 class Destination:

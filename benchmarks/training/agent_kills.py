@@ -60,7 +60,7 @@ def run(model: str, runs: str, name: str, steps: int) -> None:
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """What a finished run is compared by."""
+    """Return the parts of a finished run by which two runs are compared."""
     folder = RunFolder.open(path)
     plain = [
         {name: value for name, value in row.items() if not name.startswith(TIMINGS)}

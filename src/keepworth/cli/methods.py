@@ -216,7 +216,7 @@ def _is_dirty(method: Any) -> bool:
 
 
 def _judged(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a verdict means, the numbers that it is from, the largest gain that they allow, and the rule."""
+    """Return what a verdict means, the numbers that it is from, the largest gain that they allow, and the rule."""
     rule, bound = report["rule"], report["bound"]
     differing = ", ".join(
         f"{name} {rule[name]} instead of {usual}"

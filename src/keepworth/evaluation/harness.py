@@ -47,7 +47,7 @@ CHUNK = 8
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a task that was played.
+    """The outcome of a task that was played.
 
     Attributes:
         answer: The last words of the model.

@@ -103,7 +103,7 @@ def command_gone(command: str, root: Path) -> str:
 
 
 def is_dirty(record: Mapping[str, Any]) -> bool:
-    """Whether what was measured is in no commit."""
+    """Return whether what was measured is in no commit."""
     return "-dirty" in record["revision"] or "uncommitted" in record.get("rule", {})
 
 
@@ -213,7 +213,7 @@ def _room(record: Mapping[str, Any], pairs: Sequence[Sequence[str | float]]) -> 
 
 
 def _widening(looks: int, clusters: int) -> float:
-    """How much wider a 95 % t interval is that allows for several looks (Bonferroni)."""
+    """Return how much wider a 95 % t interval is that allows for several looks (Bonferroni)."""
     if looks < 2 or clusters < 2:
         return 1.0
     from scipy.stats import t
@@ -222,7 +222,7 @@ def _widening(looks: int, clusters: int) -> float:
 
 
 def _clusters(record: Mapping[str, Any]) -> int:
-    """How many independent units an interval is over: seeds, or what was asked where nothing is drawn."""
+    """Return how many independent units an interval is over: seeds, or what was asked where nothing is drawn."""
     many = record["seeds"] if isinstance(record["seeds"], int) and "units" not in record["rule"] else record["n"]
     return int(many)
 

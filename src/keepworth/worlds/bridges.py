@@ -113,7 +113,7 @@ def playable(made: Any) -> Environment:
 
 
 def _is_game(made: Any) -> bool:
-    """Whether it is a game of TextArena, which is not closed without having begun."""
+    """Return whether it is a game of TextArena, which is not closed without having begun."""
     return callable(getattr(made, "get_observation", None)) and any(
         kind.__module__.startswith("textarena.") for kind in type(made).__mro__
     )

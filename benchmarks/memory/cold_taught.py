@@ -3,10 +3,11 @@
     git worktree add ../before REVISION
     python -m benchmarks.memory.cold_taught --before ../before --size 100000 --json benchmarks/memory/cold_taught.json
 
-REVISION has to open files of this one's format. The memory is that of `engine`: each of 100 people has 1 % of the notes, and searches of 20 of them, with 2,000 questions, were
-rewarded. Both revisions have a copy of the file, in which each learned from the last 160 rewards itself. The processes of both
-are run in turn, five of each kind. Times are of the wall and the processor; ratios are of processor time, this revision over the
-other, in each round. A size that is in the JSON and not asked for stays as it is.
+REVISION has to open files of this one's format. The memory is that of `engine`: each of 100 people has 1 % of the notes, and
+searches of 20 of them, with 2,000 questions, were rewarded. Both revisions have a copy of the file, in which each learned from
+the last 160 rewards itself. The processes of both are run in turn, five of each kind. Times are of the wall and the processor;
+ratios are of processor time, this revision over the other, in each round. A size that is in the JSON and not asked for stays as
+it is.
 """
 
 from __future__ import annotations

@@ -105,6 +105,18 @@ def test_complaints_in_a_scope_of_ones_own_credit_its_searches(tmp_path: Path) -
     assert [source for source, _ in sources(memory)] == ["own:ana", "own:ana", f"{SIGNAL}:ana", f"{SIGNAL}:ana"]
 
 
+def test_a_search_without_trials_is_no_silence() -> None:
+    """A program looked at the order; nobody was shown its hits."""
+    memory = Memory(encoder="hashing", seed=1)
+    memory.add("to reset the router use the a way")
+    for reward, explore in ((0.0, True), (None, False), (None, True), (0.0, True)):
+        hits = memory.search("how do I reset the router", explore=explore)
+        if reward is not None:
+            memory.reward(hits.decision, reward)
+    memory.search("how do I reset the router")
+    assert [source for source, _ in sources(memory)] == ["user", "user", SIGNAL]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "silent"),
     [([1.0], [0.0, None, None, 0.0], 0), ([0.0, None, None], [0.0], 2)],

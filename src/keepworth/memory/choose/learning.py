@@ -239,6 +239,8 @@ class Learning:
                 details = details_of(use)
             else:
                 details = experience.ask(lambda record: record.details(use), details_problem)
+            if not ask.explore and ask.number < 0:  # of an episode it is noted once
+                details["steady"] = True
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
             presented = _NOTHING

@@ -293,8 +293,8 @@ def searches_before(connection: AnyConnection, about: Rewarded, person: str) -> 
 
     Yields:
         At most `SEARCHES_OF_PERSON` ids of other searches of the same scope and person that showed something, among the
-            `SEARCHES_OF_ALL` before; none if what was rewarded served another person. Searches of episodes in which the policy
-            tries nothing are left out, as these are looked at by programs.
+            `SEARCHES_OF_ALL` before; none if what was rewarded served another person. Searches in which the policy tries nothing
+            are left out, as programs look at these.
     """
     of = f"d.id = ? OR (d.{IN_EPISODE})"
     query = (
@@ -306,13 +306,16 @@ def searches_before(connection: AnyConnection, about: Rewarded, person: str) -> 
     if number is None or (person != served and (served or person != about.scope.user)):
         return
     query = (
-        "SELECT d.id, d.episode FROM decisions d LEFT JOIN episodes e ON e.id = d.episode "
+        "SELECT d.id, d.episode, d.details FROM decisions d LEFT JOIN episodes e ON e.id = d.episode "
         "WHERE d.n < ? AND d.n >= ? AND d.scope = (SELECT scope FROM decisions WHERE n = ?) AND coalesce(e.person, '') = ? "
         "AND d.kind = ? AND d.chosen <> '[]' AND (d.episode = '' OR d.episode <> ?) ORDER BY d.n DESC LIMIT ?"
     )
     values = (number, number - SEARCHES_OF_ALL, number, served, DecisionKind.SEARCH.value, about.episode)
-    for id, episode in select(connection, query, (*values, SEARCHES_OF_PERSON)):
-        if not episode or notes.explores(connection, episode):
+    for id, episode, details in select(connection, query, (*values, SEARCHES_OF_PERSON)):
+        explores = (
+            notes.explores(connection, episode) if episode else not (details and from_json(details).get("steady"))
+        )
+        if explores:
             yield id
 
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.methods.systems import SOURCES, UNREACHABLE, held
+from benchmarks.methods.systems import SOURCES, UNREACHABLE, read_record
 from keepworth.cli.main import app
 from keepworth.evaluation.paper_system import PaperSystem
 from keepworth.registry import evidence, methods
@@ -53,7 +53,7 @@ def test_numbers_of_a_removed_system_are_those_of_its_revision() -> None:
     assert measured["command"] == "git checkout a11844ee; python -m benchmarks.cluster.swarm"
     gains = {gap["against"]: gap["mean"] for gap in measured["comparisons"]}
     try:
-        arms = {row["arm"]: row for row in held("a11844ee", "cluster/swarm.json")["arms"]}
+        arms = {row["arm"]: row for row in read_record("a11844ee", "cluster/swarm.json")["arms"]}
     except Exception:
         pytest.skip("this checkout has no history")
     assert gains["8 + 0: 4 + 4"] == round(arms["4 + 4"]["equal_seconds_gain"]["mean"], 4)

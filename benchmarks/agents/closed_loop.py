@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.agents.load import TOKEN, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
+from keepworth.base.extras import require
 from keepworth.base.statistics import estimate, paired_difference
 from keepworth.methods.policies.default import default
 from keepworth.serving.gateway import GatewaySettings
@@ -184,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     options = parser.parse_args(argv)
+    require("eval", "An interval", "scipy")  # before minutes are spent
     from importlib.metadata import version
 
     before = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}

@@ -3,10 +3,11 @@
     python -m benchmarks.training.hubs [--only WORD] [--steps 2] [--games 8] [--json FILE]
 
 The environments are those in the wheels of TextArena (every game, in its first version), verifiers (its four tasksets) and
-OpenEnv (the environment that `openenv init` writes; the wheel has no other). A game of several players is refused, and what needs
-files from elsewhere by what misses them: nothing is downloaded. The tasksets that miss a list of words are tried again with 57
-words of ours. Of the games that can begin, `--games` are trained on, drawn with a fixed seed. The model has random weights, so
-rewards say that an environment rewards, and not that it is learned. What is not TextArena's has a process of its own, and 240 s.
+OpenEnv (the environment that `openenv init` writes, with 16 sessions in place of one; the wheel has no other). A game of several
+players is refused, and what needs files from elsewhere by what misses them: nothing is downloaded. The tasksets that miss a list
+of words are tried again with 57 words of ours. Of the games that can begin, `--games` are trained on, drawn with a fixed seed. The
+model has random weights, so rewards say that an environment rewards, and not that it is learned. What is not TextArena's has a
+process of its own, and 240 s.
 
 It needs what `make test-hubs` installs."""
 
@@ -68,6 +69,8 @@ def served(folder: Path) -> Iterator[str]:
     """The environment that `openenv init` writes, served."""
     begun = [sys.executable, "-m", "openenv.cli", "init", "echo_box", "--output-dir", str(folder)]
     subprocess.run(begun, check=True, capture_output=True)
+    app = folder / "echo_box" / "server" / "app.py"
+    app.write_text(app.read_text().replace("max_concurrent_envs=1,", "max_concurrent_envs=16,"))
     port = "18211"
     server = subprocess.Popen(
         [sys.executable, "-m", "uvicorn", "echo_box.server.app:app", "--port", port, "--log-level", "critical"],

@@ -180,6 +180,27 @@ def test_a_client_of_openenv_is_an_environment_to_train_on(tmp_path: Path, addre
         assert episode.reward == pytest.approx(sum(map(digits, words)))
 
 
+def test_a_server_of_openenv_without_a_free_session_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openenv")
+    from openenv import GenericEnvClient
+
+    from keepworth.worlds import openenv
+    from keepworth.worlds.openenv_server import serve_to_openenv
+
+    monkeypatch.setattr(openenv, "LONGEST_WAIT", 0.2)
+    server = OpenEnvServer(serve_to_openenv(offer(Digits, ROWS), sessions=1))
+    task = own_tasks(ROWS, by_row=True).all[0]
+
+    async def play() -> None:
+        async with GenericEnvClient(base_url=server.url) as other:
+            await other.reset(seed=0)
+            await openenv.OpenEnvGame(GenericEnvClient(base_url=server.url)).reset(task, 0)
+
+    with pytest.raises(ConnectionError, match=r"had no free session .* raise that number"):
+        asyncio.run(play())
+    server.close()
+
+
 def test_an_openenv_server_is_trained_on_through_verifiers(tmp_path: Path, address: str) -> None:
     pytest.importorskip("verifiers.v1")
     resets = json.dumps([{"seed": number} for number in range(12)])

@@ -6,7 +6,9 @@ app = serve_to_openenv(offer("tool-graph"))     # in my_server.py, and then `uvi
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +16,8 @@ from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Step
 from keepworth.worlds.own import messages_of, seed_of
 
+LONGEST_WAIT = 5.0
+"""How many seconds an episode waits for a session of the server, which ends sessions a little after their clients do."""
 _ABOUT = ("done", "reward", "metadata")
 """Fields of every observation and action of OpenEnv that are no part of what is seen or done."""
 
@@ -32,7 +36,7 @@ class OpenEnvGame:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._action = await self._schema()
-        result = await self._client.reset(seed=seed_of(task), **(task.row.get("options") or {}))
+        result = await self._begin(seed_of(task), task.row.get("options") or {})
         text = _text_of(result.observation)
         if not self._field():
             text = f"{text}\n\n{self._ask()}".strip()
@@ -54,13 +58,40 @@ class OpenEnvGame:
     async def close(self) -> None:
         await self._client.close()
 
+    async def _begin(self, seed: int, options: Mapping[str, Any]) -> Any:
+        """Begins an episode. A server whose sessions are all taken closes the connection without a word.
+
+        Raises:
+            ConnectionError: No session became free.
+        """
+        from websockets.exceptions import ConnectionClosed
+
+        since, wait = time.monotonic(), 0.05
+        while True:
+            try:
+                return await self._client.reset(seed=seed, **options)
+            except (ConnectionClosed, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "CAPACITY_REACHED" not in str(error):
+                    raise
+                await self._client.disconnect()
+                if time.monotonic() - since > LONGEST_WAIT:
+                    raise ConnectionError(
+                        f"The OpenEnv server at {self._url()} had no free session for {LONGEST_WAIT:.0f} s. It has one "
+                        "session for each of `max_concurrent_envs`, and each episode of a step or a measurement takes one: "
+                        "raise that number where the server makes its app (`create_app(..., max_concurrent_envs=64)`)."
+                    ) from error
+            await asyncio.sleep(wait)
+            wait = min(2.0, 1.5 * wait)
+
+    def _url(self) -> str:
+        return str(self._client._ws_url).removesuffix("/ws").replace("ws", "http", 1)
+
     async def _schema(self) -> Mapping[str, Any]:
         """Returns the JSON schema of an action. OpenEnv has it over HTTP, not in its client."""
         import httpx
 
-        url = str(self._client._ws_url).removesuffix("/ws").replace("ws", "http", 1)
         async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
-            answer = await http.get(f"{url}/schema")
+            answer = await http.get(f"{self._url()}/schema")
             answer.raise_for_status()
         schema: Mapping[str, Any] = answer.json()["action"]
         return schema

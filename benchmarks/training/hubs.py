@@ -6,8 +6,8 @@ The environments are those in the wheels of TextArena (every game, in its first 
 OpenEnv (the environment that `openenv init` writes, with 16 sessions in place of one; the wheel has no other). A game of several
 players is refused, and what needs files from elsewhere by what misses them: nothing is downloaded. The tasksets that miss a list
 of words are tried again with 57 words of ours. Of the games that can begin, `--games` are trained on, drawn with a fixed seed.
-The model has random weights, so rewards say that an environment rewards, and not that it is learned. What is not TextArena's has a
-process of its own, and 240 s.
+The model has random weights, so rewards say that an environment rewards, and not that it is learned. What is not TextArena's has
+a process of its own, and 240 s.
 
 It needs what `make test-hubs` installs."""
 

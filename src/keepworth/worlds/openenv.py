@@ -64,7 +64,7 @@ class OpenEnvGame:
         Raises:
             ConnectionError: No session became free.
         """
-        from websockets.exceptions import ConnectionClosed
+        from websockets.exceptions import ConnectionClosed  # type: ignore[import-not-found]
 
         since, wait = time.monotonic(), 0.05
         while True:

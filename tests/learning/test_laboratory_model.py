@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +15,7 @@ from benchmarks.laboratory.training import train as train_arm
 from keepworth.base import model_files
 from keepworth.base.model_errors import UnknownModel, UnmadeModel
 from keepworth.base.model_files import MADE, MadeModel, State, path_of, sha256_of, status_of
+from keepworth.cli.main import main
 from keepworth.models.inprocess import InProcessModel
 from keepworth.training import laboratory
 from keepworth.training.laboratory import SIZES, Size, digest_of_lessons, make_model, make_tokenizer, written
@@ -151,3 +153,17 @@ def test_an_oracle_is_always_right_and_chance_and_a_simple_rule_are_not(name: st
     reached = scripted(WORLDS[name], 200)
     assert reached["oracle"] == 1.0
     assert max(reached["chance"], reached["best simple rule"]) < 0.5
+
+
+def test_the_command_says_where_the_model_is_and_the_digest_of_its_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "make", "lab-small"]) == 0
+    folder = path_of("lab-small")
+    assert f"the sha256 of its weights is {weights(folder)}" in capsys.readouterr().out
+    assert main(["models", "make", "lab-small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "model": "lab-small",
+        "path": str(folder),
+        "sha256": weights(folder),
+    }
+    assert main(["models", "make", "lab-huge"]) == 2
+    assert "There are lab-small." in capsys.readouterr().err

@@ -48,6 +48,9 @@ def fetch(
 def make(
     name: Annotated[str, argument("MODEL", "A model of the laboratory, from `keepworth models list`.")],
     force: Annotated[bool, option("--force", "Make it again, even if it is there.")] = False,
+    as_json: Annotated[
+        bool, option("--json", "Print its folder and the sha256 of its weights as JSON, and no progress.")
+    ] = False,
 ) -> None:
     """Make a small language model for experiments, from generated text, on one core.
 
@@ -61,5 +64,9 @@ def make(
     from keepworth.training.laboratory import make_model
     from keepworth.training.watch.progress import progress_for
 
-    folder = make_model(name, force=force, progress=progress_for())
-    say(f"{name} is in {folder}; the sha256 of its weights is {sha256_of(folder / 'model.safetensors')}")
+    folder = make_model(name, force=force, progress=None if as_json else progress_for())
+    digest = sha256_of(folder / "model.safetensors")
+    if as_json:
+        say_json({"model": name, "path": str(folder), "sha256": digest})
+    else:
+        say(f"{name} is in {folder}; the sha256 of its weights is {digest}")

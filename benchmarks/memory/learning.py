@@ -17,6 +17,9 @@ Worlds:
                    is false, and then a new member asks about each task; with consensus and without
     ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
                    for an item that makes no difference is clear of 0 in the end
+    judge          banking77 with rewards by a judge of little spread, normal around 0.6 for what is right and 0.5 for what is
+                   wrong, with a standard deviation of 0.1 (narrow), or around 0.55 for both (noise); beside the rule that is told
+                   this range, and takes of five hits the one of the best mean at this question, where an untried one counts .575
     banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
                    mislabelled; other queries are asked, few again and again or each once, and the first hit's intent is right
                    or wrong
@@ -382,15 +385,12 @@ class Banking:
         self, policy: Named, seed: int, different: int, length: int, feedback: str, liar: str = ""
     ) -> npt.NDArray[np.float64]:
         """Success, task by task; nan for the tasks of a liar, who has a "tenth" of all, or the "first"."""
-        world, tasks, rare = (np.random.default_rng([stream, seed]) for stream in (4, 5, 8))
-        labels = sorted({label for _, label in self.items})
-        intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]
+        tasks, rare = (np.random.default_rng([stream, seed]) for stream in (5, 8))
         asked = tasks.choice(len(self.questions), different, replace=False)
         order = tasks.permutation(asked) if different == length else tasks.choice(asked, length)
         past, success = list[float](), np.zeros(length)
         with opened(policy, seed, self.encoder) as memory:
-            added = memory.add_many([text for text, _ in self.items], repeat=True)
-            intent = {item.id: label for item, label in zip(added, intents, strict=True)}
+            intent = self.add_items(memory, seed)
             for task, index in enumerate(order.tolist()):
                 text, label = self.questions[index]
                 hits = memory.search(text, top_k=1, **({} if policy == "memrl" else {"mode": "dense"}))
@@ -412,6 +412,41 @@ class Banking:
                 if hits and policy is not None:
                     memory.reward(hits.decision, runs, **({"by": "mallory" if lies else honest} if liar else {}))
         return success
+
+    def judged(self, how: str, seed: int, gap: float, tasks: int = 400) -> float:
+        """Success where a judge says about 0.55 + gap / 2 of what is right and 0.55 - gap / 2 of what is wrong: by the policy, by
+        plain search, or by the rule."""
+        generator, noise = np.random.default_rng([5, seed]), np.random.default_rng([12, seed])
+        asked, earned = generator.choice(len(self.questions), 20, replace=False), dict[tuple[int, str], list[float]]()
+        right = list[bool]()
+        with opened("default" if how == "default" else None, seed, self.encoder) as memory:
+            intent = self.add_items(memory, seed)
+            for question in generator.choice(asked, tasks).tolist():
+                text, label = self.questions[question]
+                hits = memory.search(text, top_k=5 if how == "rule" else 1, mode="dense")
+                ids = [hit.id for hit in hits]
+                if how == "rule":
+                    ids.sort(key=lambda id: -float(np.mean([0.575, *earned.get((question, id), [])])))
+                right.append(intent[ids[0]] == label)
+                said = 0.55 + gap * (right[-1] - 0.5) + 0.1 * noise.normal()
+                earned.setdefault((question, ids[0]), []).append(said)
+                if how == "default":
+                    memory.reward(hits.decision, min(max(said, 0.0), 1.0))
+        return 100.0 * float(np.mean(right))
+
+    def judge_table(self, draws: int) -> dict[str, Any]:
+        table, searched = {}, [self.judged("search", seed, 0.1) for seed in range(draws)]
+        for name, gap, how in (("narrow", 0.1, "default"), ("narrow", 0.1, "rule"), ("noise", 0.0, "default")):
+            gains = [self.judged(how, seed, gap) - searched[seed] for seed in range(draws)]
+            table[f"a judge of little spread ({name}): {how}, points over search"] = interval(gains)
+        return table
+
+    def add_items(self, memory: Memory, seed: int) -> dict[str, str]:
+        """Add the items, of which three in ten have the label of another, and return their labels by id."""
+        world, labels = np.random.default_rng([4, seed]), sorted({label for _, label in self.items})
+        intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]
+        added = memory.add_many([text for text, _ in self.items], repeat=True)
+        return {item.id: label for item, label in zip(added, intents, strict=True)}
 
     def table(self, draws: int, results: dict[str, Any], note: Callable[[str], None]) -> None:
         """Fills `found` row by row; rows that it has are not measured again."""
@@ -483,7 +518,10 @@ def main() -> None:
             note(f"{name}: {json.dumps(results[name], indent=1)}")
     if given.only in (None, "banking77"):
         with tempfile.TemporaryDirectory() as vectors:
-            Banking(given.data, Path(vectors)).table(given.draws, results.setdefault("banking77", {}), note)
+            banking = Banking(given.data, Path(vectors))
+            results["judge"] = banking.judge_table(given.draws)
+            note(f"judge: {json.dumps(results['judge'], indent=1)}")
+            banking.table(given.draws, results.setdefault("banking77", {}), note)
         save(given.out, results)
 
 

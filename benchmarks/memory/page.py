@@ -225,7 +225,7 @@ REWARDS = ("true", "flipped", "constant", "nothing", "permuted")
 def learning(result: Result) -> str:
     """The tables of how fast the default policy learns."""
     parts = {"two notes": result["two notes"]["default"], "slates": result["slates"], "traps": result["traps"]}
-    parts |= {name: result[name] for name in ("tastes", "team", "ledger")}
+    parts |= {name: result[name] for name in ("tastes", "judge", "team", "ledger") if name in result}
     rows = [(f"{name}: {what}", _learned(row)) for name, part in parts.items() for what, row in part.items()]
     gains: dict[tuple[str, str], dict[str, Any]] = {}
     for what, row in result["banking77"].items():

@@ -103,6 +103,25 @@ def test_better_of_two_items_ranks_first_within_twenty_rewards() -> None:
     assert right >= 17
 
 
+def success_with_a_judge(seed: int, tasks: int = 300) -> float:
+    """The share of the last third of the tasks in which the first of three notes is right, where a judge says about .6 of what is
+    right and .5 of what is wrong."""
+    draw, questions = random.Random(seed), [f"how do I reset thing{number}" for number in range(10)]
+    ways, success = ("hold it", "pull it", "turn it"), list[bool]()
+    memory = opened(texts=[f"to reset {asked.split()[-1]} {way}" for asked in questions for way in ways], seed=seed)
+    right = {asked: f"to reset {asked.split()[-1]} {draw.choice(ways)}" for asked in questions}
+    for _ in range(tasks):
+        asked = draw.choice(questions)
+        hits = memory.search(asked)
+        success.append(hits[0].text == right[asked])
+        memory.reward(hits.decision, draw.gauss(0.6 if success[-1] else 0.5, 0.03))
+    return float(np.mean(success[-tasks // 3 :]))
+
+
+def test_rewards_of_a_judge_of_little_spread_count_as_much_as_others() -> None:
+    assert np.mean([success_with_a_judge(seed) for seed in range(3)]) >= 0.85
+
+
 LEVEL = ["To reset the router hold the button.", "To reset the router pull the plug."]
 FAR = ["Book a room for the meeting by the portal.", "Rooms: call reception."]
 

@@ -4,10 +4,10 @@ How it works, in the order of the data.
 
 1. **The record** (`choices`). Each rewarded choice is a row: the question's vector, the items that were shown, the action that
    was taken, for whom, who rewarded it and how. The `NEWEST` rows are remembered, and nobody's push out those of somebody who
-   gave fewer. An *arm* is what a reward may be credited to, in one of seven ways: the item that stood first, every item that was
-   shown, the item that stood first for the same person (alone, or with what stood first for anybody while that person gave few
-   rewards), the action, the action for the same person alone, or the roles in which items that the episode wrote name that
-   action.
+   gave fewer. Rewards that vary less than 0 and 1 would are read in the range in which they vary (`NARROWS`). An *arm* is what
+   a reward may be credited to, in one of seven ways: the item that stood first, every item that was shown, the item that stood
+   first for the same person (alone, or with what stood first for anybody while that person gave few rewards), the action, the
+   action for the same person alone, or the roles in which items that the episode wrote name that action.
 
 2. **The estimates** (`models`, `estimates`). At a question, a row counts exp((cosine - 1) / `BANDWIDTH`), and its arm has a
    mean reward there. 12 estimates for each way of giving credit differ in what this mean is drawn to: the arm's mean over all

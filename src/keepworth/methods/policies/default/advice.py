@@ -156,7 +156,7 @@ class Advising(CandidateJudge):
             rows = self._roles[: self._count, role].nonzero()[0]
         else:
             rows = self._rows_of(action, person)
-        rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
+        rows = rows[(self._credit[rows] > 0.0) & ((self._within_reach(self._rewards[rows]) < 0.5) == against)]
         if against:
             rows = rows[self._weight[rows] >= self._credit[rows]]
         cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)

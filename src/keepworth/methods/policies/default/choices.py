@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from keepworth.memory.choose.record import PolicyRecord
 from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.methods.policies.default.constants import BANDWIDTH, NEWEST, QUORUM
+from keepworth.methods.policies.default.constants import BANDWIDTH, NARROWEST, NARROWS, NEWEST, QUORUM
 from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
 
 if TYPE_CHECKING:
@@ -212,6 +213,28 @@ class Choices(PolicyRecord):
     def in_rewards(self, scaled: float) -> float:
         """Map a reward from the scale 0 to 1 to the scale on which it was given."""
         return self.bounds[0] + scaled * self.span
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The range in which rewards vary, on the scale 0 to 1.
+
+        Rewards of 0 and 1 whose mean is m have the variance m (1 - m). Where rewards vary less, as those of a judge who says .5
+        of what is wrong and .6 of what is right, the range around m is as much narrower as their standard deviation is smaller,
+        so that a reward within it says as much as one of 0 or 1. With few rewards it is narrowed by less.
+        """
+        mean = self._sum / max(self._number, 1e-9)
+        possible = mean * (1.0 - mean)
+        if possible < 1e-9:
+            return 0.0, 1.0
+        narrower = max(math.sqrt(max(0.0, self._squares / self._number - mean * mean) / possible), NARROWEST)
+        width = narrower ** (self._number / (self._number + NARROWS))
+        return (0.0, 1.0) if width > 0.999 else (mean * (1.0 - width), mean + (1.0 - mean) * width)
+
+    def _within_reach(self, rewards: Floats) -> Floats:
+        """Map rewards from the range in which they vary to the scale 0 to 1; beyond it they count as its ends."""
+        low, high = self.reach
+        within: Floats = ((rewards - low) / (high - low)).clip(0.0, 1.0) if high - low < 1.0 else rewards
+        return within
 
     @property
     def span(self) -> float:

@@ -55,7 +55,7 @@ class Estimates(SavedChoices):
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
         distance -= np.float32(1.0)
         rows = (distance >= self.bandwidth * math.log(NEGLIGIBLE))[self._question[: self._count]].nonzero()[0]
-        credit, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
+        credit, rewards, lead = self._credit[rows], self._within_reach(self._rewards[rows]), self._lead[rows]
         if blame:
             credit = rewards * credit + (1.0 - rewards) * np.minimum(credit, self._weight[rows])
         alike = distance[self._question[rows]]
@@ -71,7 +71,8 @@ class Estimates(SavedChoices):
             together = np.bincount(group, weight[way])[group]
             weight[WAYS + way] = weight[way] / np.maximum(together, 1.0)
         np.multiply(weight[: 2 * WAYS], rewards, out=weight[2 * WAYS :])
-        usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
+        first = float(self._within_reach(np.array(self._hoped / max(self._tried, 1e-9))))
+        usual = (first * self._tried + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
         expected = (float(weight[2 * WAYS].sum()) + 2.0 * mean) / (float(counts.sum()) + 2.0)
         returns = float((np.exp(alike / np.float32(RETURNS)) * credit).sum())
@@ -86,7 +87,8 @@ class Estimates(SavedChoices):
         entries = (begins + lengths - lengths.cumsum()).repeat(lengths)
         shown = self._shown[entries + np.arange(len(entries))]
         times, earned = (
-            np.bincount(shown, column.repeat(lengths)) for column in (weight, weight * self._rewards[rows])
+            np.bincount(shown, column.repeat(lengths))
+            for column in (weight, weight * self._within_reach(self._rewards[rows]))
         )
         speaking = (earned >= 0.5).nonzero()[0]
         best = speaking[np.argsort(-earned[speaking] / (times[speaking] + 1.0), kind="stable")[:PROVEN]]
@@ -146,7 +148,9 @@ class Estimates(SavedChoices):
             counted = self._credit[rows]
             if wide:
                 counted = counted * (near.distance[self._question[rows]] + 1.0).clip(0.0) ** POWER
-            for index, column in enumerate((counted, counted * self._rewards[rows], self._weight[rows] > 0.0)):
+            for index, column in enumerate(
+                (counted, counted * self._within_reach(self._rewards[rows]), self._weight[rows] > 0.0)
+            ):
                 sums[index, credit] = np.bincount(arm, column, arms)
         times, earned, seen = sums
         nearby = (near.weight @ there.reshape(len(there), len(uses) * arms)).reshape(4, WAYS, len(uses), arms)

@@ -48,7 +48,7 @@ class Judgement(Values):
     without: Floats | None = None  # expected reward with another item first; None before the first reward
     accounts: Mapping[int, Account] = field(default_factory=dict)  # those of the ledger, by candidate
     sure: float = 0.0
-    bounds: tuple[float, float] = (0.0, 1.0)  # the range of rewards
+    bounds: tuple[float, float] = (0.0, 1.0)  # the range in which rewards vary
 
     def worth(self, index: int, overall: Account | None) -> Worth:
         """Return what rewards say about a candidate. overall: the ledger's account of it, if there is one."""
@@ -115,11 +115,12 @@ class CandidateJudge(TrialChances):
             without += by_way.ravel() @ judged.base.reshape(-1, n)
         # What an item earned elsewhere does not make it an answer to something else.
         means[(times < 0.5) & (searched < -FOREIGN) & (means > 0.0)] = 0.0
+        low, high = map(self.in_rewards, self.reach)
         learned, accounts = means.copy(), self.ledger.accounts(ids, self.span)
         for index, measured in accounts.items():
             if measured.clear and not _is_clear(learned[index], times[index]):
                 # If rewards near the question are not clear, the effect that the experiment is sure of is used.
-                means[index] = measured.effect / self.span
+                means[index] = measured.effect / (high - low)
         faded, better = searched, None
         if scores is not None:
             expected = near.expected + means
@@ -141,7 +142,7 @@ class CandidateJudge(TrialChances):
             without=without,
             accounts=accounts,
             sure=weights.sure,
-            bounds=self.bounds,
+            bounds=(low, high),
         )
 
     def explain(self, hits: Sequence[Hit], use: Use) -> list[Hit]:
@@ -180,7 +181,8 @@ class CandidateJudge(TrialChances):
             main = choice.order[: choice.k]
             if withheld := [ids[index] for index in odds if index in main and index not in slate]:
                 details["withheld"] = withheld
-            details["expected"] = round(self.in_rewards(values.expected), 6)
+            low, high = map(self.in_rewards, self.reach)
+            details["expected"] = round(low + values.expected * (high - low), 6)
         if slate and slate[0] != 0 and use.part != "withheld":
             searched_first = values.expected + float(values.means[0])
             details["instead"] = round(self.at_stake(searched_first, shown=0 in slate), 6)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 6
+_RULES = 7
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)
@@ -58,9 +58,10 @@ class RewardRecord(Advising):
         person = self._persons.setdefault(trial.person, len(self._persons))
         speaker = use.by if claim == 1.0 else find_channel(logged.source)
         trust = self._trust.believed(speaker)
+        within = float(self._within_reach(np.array(reward)))
         if not logged.stale and not rows and len(self):
             chance = self._predictions(use.query.vector, shown, use.taken, roles, person)
-            trust = self._compare(chance, reward, parts[-1] * use.weight, speaker)
+            trust = self._compare(chance, within, parts[-1] * use.weight, speaker)
         self._total += 1
         for row in rows:
             if row not in others:
@@ -77,7 +78,7 @@ class RewardRecord(Advising):
         self._person[row], self._holder[row] = person, self._number_of_holder(use.by or logged.home)
         self._source[row], self._at[row], self._counts[row] = channel, self._total - 1, True
         self._roles[row] = np.isin(np.arange(len(ROLES)), list(roles))
-        self._lost[row] = 0.0 if math.isnan(logged.instead) else logged.instead - reward
+        self._lost[row] = 0.0 if math.isnan(logged.instead) else logged.instead - within
         self._lead[row] = self._number_of_item(use.taken or (shown[0] if shown else ""))
         self._action[row] = self._actions.setdefault(use.taken, len(self._actions))
         self._append_shown(row, [self._number_of_item(id) for id in shown])

@@ -24,6 +24,7 @@ from keepworth.memory.search import first_pass
 from keepworth.memory.search.first_pass import FirstPass
 from keepworth.memory.store import blocks, schema
 from keepworth.memory.store.maintenance import check, compact, first_pass_recall
+from keepworth.records.episode import Operation, OperationKind
 from keepworth.records.model import EncoderIdentity
 from tests.memory.helpers import behind_its_back, command, finds, largest_file
 
@@ -261,6 +262,77 @@ def test_check_measures_the_recall_of_the_first_pass(large: Path) -> None:
     result = command("check", "--file", large)
     assert result.exit_code == 0, result.output
     assert "first pass: it finds " in result.output
+
+
+# Where the vectors lie.
+
+
+def copies(path: Path) -> set[int]:
+    """How often the vectors of some items stand in a file."""
+    content = path.read_bytes()
+    listed = behind_its_back(path, "SELECT vector FROM vectors_1 WHERE n % 50 = 0 AND n < 4000")
+    return {content.count(vector) for (vector,) in listed}
+
+
+def with_vectors_in_blocks(path: Path) -> None:
+    """Make a file one of format 12, in which blocks with codes hold vectors too."""
+    for last, since, size in behind_its_back(path, "SELECT last, first, size FROM blocks"):
+        rows = "SELECT vector, n, scope FROM vectors_1 JOIN items USING(n) WHERE n > ? AND n <= ? ORDER BY n"
+        vectors, numbers, scopes = zip(*behind_its_back(path, rows, (since, last)), strict=True)
+        assert len(vectors) == size
+        body = b"".join(vectors) + np.array(numbers, "<i8").tobytes() + np.array(scopes, "<i4").tobytes()
+        behind_its_back(path, "UPDATE blocks SET body = ? WHERE last = ?", (body, last))
+    behind_its_back(path, "PRAGMA user_version = 12")
+
+
+def test_a_vector_lies_in_a_large_file_once(large: Path) -> None:
+    assert copies(large) == {1}
+    with opened(large) as memory:
+        assert recall(memory) >= 0.99
+        memory.update("m8", "t9 of other words")
+        compact(memory.store)
+        memory.update("m9", "t9 of still other words")
+        assert memory.erase(user_id="u3").log_emptied
+        assert check(memory.store) == []
+    assert copies(large) == {1}
+    with opened(large) as memory:
+        assert recall(memory) >= 0.99
+        with memory.episode() as episode:
+            episode.apply(Operation(OperationKind.UPDATE, ("m11",), "t9 of words that go again"))
+        memory.rollback(episode.id)
+        assert finds(memory, "t10 n10", mode="dense", top_k=1) == ["t10 n10"]
+
+
+def test_a_file_whose_blocks_have_vectors_is_read_and_freed_of_them_by_compact(large: Path) -> None:
+    with_vectors_in_blocks(large)
+    assert copies(large) == {2}
+    with opened(large, read_only=True) as memory:
+        assert check(memory.store) == []
+        assert recall(memory) >= 0.99
+    with opened(large) as memory:
+        memory.update("m8", "t9 of other words")
+        assert recall(memory) >= 0.99
+        before, after = compact(memory.store)
+        assert before - after > 0.9 * 4 * 256 * 4096
+        assert recall(memory) >= 0.99
+        assert check(memory.store) == []
+    assert copies(large) == {1}
+    assert version_of(large) == schema.CODED_VERSION
+
+
+def test_a_large_memory_that_became_small_is_searched_exactly(large: Path) -> None:
+    with opened(large) as memory:
+        for user in range(1, USERS):
+            memory.erase(user_id=f"u{user}")
+        for number in range(1, 101):
+            memory.forget(f"m{number}")
+    for _ in range(2):
+        with opened(large) as memory:
+            for _ in range(2):
+                assert nearest(memory, "t3 n303", top_k=1) == ["m304"]
+                assert len(nearest(memory, QUERIES[3], top_k=2000)) == COUNT // USERS - 100
+            assert not uses_codes(memory)
+            assert check(memory.store) == []
 
 
 # Files that are damaged, of an earlier version, or without room.

@@ -4,8 +4,8 @@ The rows of `vectors_<set>` are the source of truth. A block copies the vectors 
 and is written by the transaction that fills the range. The table `outdated` lists the items in blocks that have changed since:
 they are read from their rows. A block whose checksum does not match its content and its set is ignored and written again.
 
-Beside each block stand codes of its vectors, for the first pass of a search in a large memory (`search.first_pass`). They name
-the checksum of their block: codes that do not fit are not read, and are made again.
+A large memory has codes of the vectors of each block instead, for the first pass of its searches (`search.first_pass`), so that
+no vector lies in the file twice. They name the checksum of the vectors: codes that do not fit are not read, and are made again.
 """
 
 from __future__ import annotations
@@ -108,15 +108,13 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
     ids = np.repeat(np.array([n for n, _, _ in listed], "<i8"), sizes)
     homes = np.repeat(np.array([scope for _, scope, _ in listed], "<i4"), sizes)
     checksum = _checksum((set_id, made, *span), matrix, ids, homes)
-    body = b"".join((matrix.data, ids.data, homes.data))
+    body = b""
+    if not _write_codes(connection, (set_id, made, *span, checksum), (matrix, ids, homes)):
+        body = b"".join((matrix.data, ids.data, homes.data))
     connection.execute(
         "INSERT OR REPLACE INTO blocks VALUES(?,?,?,?,?)", (span[1], span[0], len(matrix), checksum, body)
     )
     connection.execute("DELETE FROM outdated WHERE n > ? AND n <= ?", span)
-    if schema.with_codes(connection):
-        block = Block(dimension, 0)
-        block.append(ids, homes, matrix)
-        _write_codes(connection, (set_id, made, *span, checksum), block)
 
 
 def is_large(connection: AnyConnection) -> bool:
@@ -140,40 +138,52 @@ def _catch_up(connection: AnyConnection, set_id: int) -> None:
 
 
 def write_codes(connection: AnyConnection, set_id: int, lasts: Sequence[int]) -> None:
-    """Write the codes of some blocks that are sound.
+    """Write the codes of some blocks, which take the place of their vectors.
 
     Args:
         connection: A connection to the memory.
         set_id: The id of the set of vectors.
         lasts: The last item numbers of the blocks.
     """
-    if lasts and not schema.with_codes(connection):
+    if lasts:
         schema.add_codes(connection)
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
     listed = f"SELECT last, first, size, sum FROM blocks WHERE last {AMONG}"
     for last, since, size, checksum in select(connection, listed, (among(lasts),)):
-        block = Block(dimension, 0)
-        if _append_body(connection, block, (set_id, made, since, last), size, checksum):
-            _write_codes(connection, (set_id, made, since, last, checksum), block)
+        block, stamp = Block(dimension, 0), (set_id, made, since, last)
+        if not _append_body(connection, block, stamp, size, checksum):
+            write_block(connection, set_id, (since, last))
+        elif _write_codes(connection, (*stamp, checksum), (block.matrix, block.numbers, block.scopes)):
+            connection.execute("UPDATE blocks SET body = x'' WHERE last = ?", (last,))
 
 
-def _write_codes(connection: AnyConnection, stamp: tuple[Any, ...], block: Block) -> None:
-    """Write the codes of a block. `stamp` holds the set's id, its `made`, the block's range and its checksum."""
+def _write_codes(connection: AnyConnection, stamp: tuple[Any, ...], vectors: tuple[Vectors, Any, Any]) -> bool:
+    """Write the codes of a block, if the file has codes. Returns whether it did.
+
+    Args:
+        connection: A connection to the memory.
+        stamp: The set's id, its `made`, the block's range and its checksum.
+        vectors: Those of the block, and the item number and the scope id of each.
+    """
+    if not schema.with_codes(connection):
+        return False
     set_id, made, *_, last, checksum = stamp
-    matrix, size = block.matrix[: block.size], block.size
-    centre = _centre(connection, set_id, made, block.dimension)
+    matrix, numbers, scopes = vectors
+    centre = _centre(connection, set_id, made, matrix.shape[1])
     if centre is None:
-        if size < FEWEST:
-            return
+        if len(matrix) < FEWEST:
+            return False
         centre = matrix.mean(axis=0)
         body = centre.astype("<f4").tobytes()
         values = (0, set_id, _sum((set_id, made), body), body)
         connection.execute("INSERT OR REPLACE INTO codes VALUES(?,?,?,?)", values)
     early, late, levels, steps = code(matrix, centre)
-    numbers, scopes = block.numbers[:size].astype("<i8"), block.scopes[:size].astype("<i4")
-    body = b"".join(part.tobytes() for part in (early, late, numbers, scopes, steps, levels))
+    arrays = (early, late, numbers.astype("<i8"), scopes.astype("<i4"), steps, levels)
+    body = b"".join(array.tobytes() for array in arrays)
     values = (last, checksum, _sum((*stamp, centre.tobytes()), body), body)
     connection.execute("INSERT OR REPLACE INTO codes VALUES(?,?,?,?)", values)
+    schema.add_codes(connection)  # a file of format 12 becomes one whose blocks have no vectors
+    return True
 
 
 def _centre(connection: AnyConnection, set_id: int, made: str, dimension: int) -> Vectors | None:
@@ -199,11 +209,13 @@ def _counted(count: int) -> npt.NDArray[np.uint64]:
     return np.arange(1, 2 * count, 2, dtype=np.uint64)
 
 
-def uncoded(connection: AnyConnection) -> list[int]:
-    """Return the last item numbers of the blocks that have no codes."""
+def uncoded(connection: AnyConnection, *, or_with_vectors: bool = False) -> list[int]:
+    """Return the last item numbers of the blocks that have no codes, and, if that is asked, of those that have vectors too."""
     if not schema.with_codes(connection):
         return [last for (last,) in select(connection, "SELECT last FROM blocks")]
     lacking = "NOT EXISTS (SELECT 1 FROM codes WHERE codes.last = blocks.last AND codes.block = blocks.sum)"
+    if or_with_vectors:
+        lacking += " OR length(body) > 0"
     return [last for (last,) in select(connection, f"SELECT last FROM blocks WHERE {lacking}")]
 
 
@@ -263,9 +275,10 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
         made: When the set was begun, which its blocks name too.
         block: Where they are appended.
     """
-    listed, outdated = list[Any](), list[int]()
+    listed, outdated, coded = list[Any](), list[int](), set[int]()
     if connection.in_file:
         listed = select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last")
+        coded = {last for last, *_ in listed}.difference(uncoded(connection))
         outdated = [n for (n,) in select(connection, "SELECT n FROM outdated")]
     append: Callable[..., bool] = _append_body
     if isinstance(block, CodeBlock):
@@ -275,8 +288,11 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
         start, span, loose = block.size, None, 0
         stamp = (set_id, made, since, last)
         if since != end or not append(connection, block, stamp, size, checksum):
-            span = (end, last)
-            loose = append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", span)
+            loose = append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", (end, last))
+            if since == end and last in coded and not isinstance(block, CodeBlock):
+                loose = 0  # its vectors stand in the rows alone
+            else:
+                span = (end, last)
         if outdated:
             here = slice(start, block.size)
             block.alive[here] = ~np.isin(block.numbers[here], outdated)
@@ -296,10 +312,14 @@ def problems(connection: AnyConnection) -> list[str]:
     set_id, made, dimension = served
     lacking, centre = set(uncoded(connection)), _centre(connection, set_id, made, dimension)
     for last, since, size, checksum in select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last"):
-        if not _append_body(connection, Block(dimension), (set_id, made, since, last), size, checksum):
+        stamp = (set_id, made, since, last)
+        without = last not in lacking and not scalar(
+            connection, "SELECT length(body) FROM blocks WHERE last = ?", (last,)
+        )
+        if not without and not _append_body(connection, Block(dimension), stamp, size, checksum):
             out.append(f"table blocks: m{last}: it is damaged: the next search by meaning writes it again")
         elif last not in lacking and not _append_codes(
-            connection, CodeBlock(dimension, 0, centre), (set_id, made, since, last), size, checksum
+            connection, CodeBlock(dimension, 0, centre), stamp, size, checksum
         ):
             out.append(f"table codes: m{last}: they are damaged: the next search by meaning writes them again")
     return out

@@ -309,7 +309,7 @@ class Database(Backend):
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
             version = scalar(connection, "PRAGMA user_version")
-            if version != schema.CODED_VERSION:
+            if version not in schema.READ_VERSIONS:
                 self._check_format(version, schema.VERSION)
             self.file = identity(self.path)
             _DATABASES.add(self)

@@ -423,16 +423,29 @@ class Derived:
         return False
 
     def _write_codes(self, lasts: Sequence[int]) -> None:
-        """Write the codes that blocks lack, a few blocks in a transaction, so that other writers wait for those only."""
-        set_id = self._store.set_id
-        if set_id is None or self.database.read_only:
+        """Write the codes that blocks lack, if they can be written."""
+        if self.database.read_only:
             return
         try:
-            for start in range(0, len(lasts), blocks.TOGETHER):
-                some = lasts[start : start + blocks.TOGETHER]
-                self.database.write(lambda connection, some=some: blocks.write_codes(connection, set_id, some))  # type: ignore[misc]
+            self._write_codes_of(lasts)
         except MemoryProblem as problem:  # it was closed, or there is no room: searches stay exact
             _LOG.warning("codes of vectors could not be written to %s: %s", self.database.path, problem)
+
+    def _write_codes_of(self, lasts: Sequence[int]) -> None:
+        """Write the codes of blocks, a few blocks in a transaction, so that other writers wait for those only."""
+        set_id = self._store.set_id
+        if set_id is None:
+            return
+        for start in range(0, len(lasts), blocks.TOGETHER):
+            some = lasts[start : start + blocks.TOGETHER]
+            self.database.write(lambda connection, some=some: blocks.write_codes(connection, set_id, some))  # type: ignore[misc]
+
+    def write_all_codes(self) -> None:
+        """Write the codes that blocks of a large memory lack, and take the vectors out of blocks that have codes."""
+        with self.database.reading() as connection:
+            large = self._store.set_id is not None and blocks.is_large(connection)
+            lasts = blocks.uncoded(connection, or_with_vectors=True) if large else []
+        self._write_codes_of(lasts)
 
     def _near_by_codes(
         self,

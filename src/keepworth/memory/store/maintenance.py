@@ -78,7 +78,7 @@ def statistics(store: Store) -> Statistics:
             encoder=served[0] if served is not None else "",
             dimension=served[1] if served is not None else 0,
             bytes_on_disk=store.database.size(),
-            format=schema.CODED_VERSION if connection.in_file and schema.with_codes(connection) else schema.VERSION,
+            format=scalar(connection, "PRAGMA user_version") if connection.in_file else schema.VERSION,
         )
 
 
@@ -98,8 +98,6 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             index_rows(connection, *first(connection, last))
             connection.full_text.tidy(connection)
         blocks.write_again(connection)
-        if store.set_id is not None and blocks.is_large(connection):
-            blocks.write_codes(connection, store.set_id, blocks.uncoded(connection))
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
@@ -109,6 +107,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             for _ in reembed(store, store.embedder.encoder):
                 pass
         store.database.write(work)
+        store.derived.write_all_codes()
         store.database.pack(optimise=True)
         finish(store)
     return before, store.database.size()

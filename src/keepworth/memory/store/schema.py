@@ -12,7 +12,7 @@
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
-| blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
+| blocks | copies of vectors of ranges of items, for opening: see `blocks`; empty where codes stand | with what they copy |
 | codes | codes of the vectors of each block, see `search.first_pass`; row 0 holds their centre | with the block |
 | outdated | items in blocks whose vectors have changed since | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
@@ -34,9 +34,11 @@ from keepworth.records.model import EncoderIdentity
 
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 10
-CODED_VERSION = 12
-"""The format of a file that has the table `codes`, which the first codes make that are written for a large memory: an earlier
-version, which would not keep them in step, refuses it. There was no format 11."""
+CODED_VERSION = 13
+"""The format of a file that has the table `codes`, which the first codes make that are written for a large memory, and blocks
+without vectors: an earlier version, which would not keep them in step, refuses it."""
+READ_VERSIONS = (VERSION, 12, CODED_VERSION)
+"""The formats of files that are read. In format 12 blocks with codes have vectors too. There was no format 11."""
 SERVER_VERSION = 7
 """The format of a memory on a server, which has none of the tables that later versions added to files."""
 
@@ -87,8 +89,9 @@ def with_codes(connection: AnyConnection) -> bool:
 
 
 def add_codes(connection: AnyConnection) -> None:
-    """Add the table of codes to a file."""
-    connection.execute(f"{CODES}PRAGMA user_version = {CODED_VERSION}")
+    """Add the table of codes to a file that lacks it, and make its format the one that has codes."""
+    if scalar(connection, "PRAGMA user_version") != CODED_VERSION or not with_codes(connection):
+        connection.execute(f"{CODES}PRAGMA user_version = {CODED_VERSION}")
 
 
 def begin_vectors(connection: AnyConnection, identity: EncoderIdentity, state: str, made: str) -> int:

@@ -11,7 +11,7 @@ The estimate from signs is that of Charikar, "Similarity Estimation Techniques f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -35,7 +35,7 @@ ROUGH, ROUGH_SHARE = 2048, 256
 """Rows that are scored by four bits a number: at least `ROUGH`, and one of `ROUGH_SHARE`."""
 HALF_SHARE = 20
 """One row of so many is compared in the second half of its signs."""
-STRETCH = 16_384
+STRETCH = 32_768
 """Number of rows whose signs are compared at once, so that what is computed of them stays in a processor's cache."""
 SAMPLE = 65_536
 """Number of rows by which the distance of the nearest ones is judged."""
@@ -155,7 +155,7 @@ class FirstPass(VectorIndex):
             scored = SCORED + 2 * count
             while True:
                 near = _nearest_rows(query, block, codes, (rows, hidden, admitted), scored)
-                listed = np.unique(numbers[near]).tolist()
+                listed = sorted(set(numbers[near].tolist()))
                 if not several or len(listed) > count or len(near) >= admitted:
                     break
                 scored *= 4
@@ -186,9 +186,11 @@ def _nearest_rows(
         if hidden is not None:
             apart[hidden] = np.iinfo(apart.dtype).max
         close = _smallest(apart, min(admitted, max(2 * rough, admitted // HALF_SHARE)))
-        apart, rows = apart[close].astype(np.uint16), close if rows is None else rows[close]
-        apart += np.bitwise_count(late.take(rows, axis=0) ^ query_late).sum(axis=1, dtype=np.uint16)
-        rows = rows[_smallest(apart, rough)]
+        rows = close if rows is None else rows[close]
+        counts = np.bitwise_count(late.take(rows, axis=0) ^ query_late)
+        both = np.empty(len(rows), np.uint16)
+        _add_up([apart[close], *counts.T], both)
+        rows = rows[_smallest(both, rough)]
     elif rows is None:
         rows = np.arange(early.shape[1]) if hidden is None else np.flatnonzero(~hidden)
     estimates = _estimates(query, levels, steps, rows)
@@ -206,18 +208,21 @@ def _distances(signs: Words, query_signs: Words) -> npt.NDArray[Any]:
     """
     size = signs.shape[1]
     out = np.empty(size, np.uint8 if len(query_signs) < 4 else np.uint16)
-    words, counts = np.empty(STRETCH, np.uint64), np.empty(STRETCH, np.uint8)
+    stretch = min(size, STRETCH)
+    words, counts = np.empty((len(signs), stretch), np.uint64), np.empty((len(signs), stretch), np.uint8)
     for start in range(0, size, STRETCH):
         line = out[start : start + STRETCH]
-        differ, count = words[: len(line)], counts[: len(line)]
-        for number, word in enumerate(query_signs):
-            np.bitwise_xor(signs[number, start : start + STRETCH], word, out=differ)
-            np.bitwise_count(differ, out=count)
-            if number:
-                np.add(line, count, out=line)
-            else:
-                line[:] = count
+        differ, count = words[:, : len(line)], counts[:, : len(line)]
+        np.bitwise_xor(signs[:, start : start + STRETCH], query_signs[:, None], out=differ)
+        _add_up(np.bitwise_count(differ, out=count), line)
     return out
+
+
+def _add_up(counts: Sequence[npt.NDArray[Any]], out: npt.NDArray[Any]) -> None:
+    """Add up lines of counts. NumPy adds along an axis in blocks that are slower for the few lines that there are here."""
+    out[:] = counts[0]
+    for line in counts[1:]:
+        np.add(out, line, out=out)
 
 
 def _smallest(distances: npt.NDArray[Any], count: int) -> Rows:

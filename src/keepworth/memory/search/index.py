@@ -469,7 +469,9 @@ class VectorIndex:
         rows = None if scope_ids is None else self._rows_in(scope, scope_ids)
         if mask is not None:
             numbers = self._block.numbers[: self._block.size]
-            rows = np.flatnonzero(in_mask(mask, numbers)) if rows is None else rows[in_mask(mask, numbers[rows])]
+            numbers = numbers if rows is None else numbers[rows]
+            inside = np.flatnonzero(mask[numbers] if self._newest < len(mask) else in_mask(mask, numbers))
+            rows = inside if rows is None else rows[inside]
         return rows
 
 

@@ -16,13 +16,15 @@ from keepworth.memory.store.checks import check
 WORK = """
 import resource, sys
 from keepworth import Memory
-from keepworth.memory.store.maintenance import compact
+from keepworth.memory.store.maintenance import check, compact
 with Memory(sys.argv[1], encoder="hashing:64", writer=None, policy=None) as memory:
     if sys.argv[2] == "search":
         for query in ("topic 3", "note 17", "a topic of a note"):
             memory.search(query, top_k=5)
     elif sys.argv[2] == "erase":
         assert memory.erase(user_id="user 3").log_emptied
+    elif sys.argv[2] == "check":
+        assert check(memory.store) == []
     else:
         compact(memory.store)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -56,6 +58,10 @@ def test_erase_and_compact_use_at_most_half_more_memory_than_a_search(large: Pat
     with Memory(copy, encoder="hashing:64", writer=None, policy=None) as memory:
         assert len(memory) == 4900
         assert check(memory.store) == []
+
+
+def test_check_uses_at_most_half_more_memory_than_a_search(large: Path) -> None:
+    assert peak(large, "check") < 1.5 * peak(large, "search")
 
 
 def test_compact_works_without_a_temporary_folder(large: Path, tmp_path: Path) -> None:

@@ -473,8 +473,8 @@ class Derived:
             # Then all that it names are current items of the scopes; where it is ahead by now, their rows tell.
             here = (self._codes.at.head, self._codes.at.name) == (corpus.seq, corpus.name)
         set_id, dimension = self._vector_set(connection)
-        block = Block(dimension)
         numbers = sorted(set(chain.from_iterable(listed)))
+        block = Block(dimension, len(numbers))
         blocks.append_rows(block, connection, set_id, f"v.n {AMONG}", (among(numbers),), looked_up=not here)
         inside, mask = (None, None) if here else (inside, mask)
         return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)

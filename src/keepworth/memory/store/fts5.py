@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -37,6 +38,17 @@ CREATE VIRTUAL TABLE IF NOT EXISTS word_counts USING fts5vocab(words, 'row');
 INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 """
 """The full-text index of files."""
+
+_SUMS = """
+SELECT term, count(*) || ' ' || sum(place * place % 2147483629) FROM (
+  SELECT term, (doc * 1103515245 + offset * 69069 + (col = 'text') * 1664525) % 2147483629 AS place FROM temp.occurrences
+) GROUP BY term ORDER BY term
+"""
+"""SQL for a sum over the places of each word, which no other places are likely to have: squares modulo a prime number."""
+
+
+def _are_two_alike(lines: Sequence[Any]) -> bool:
+    return len(lines) == 2 and lines[0] == lines[1]
 
 
 def make_anew(connection: AnyConnection) -> None:
@@ -126,14 +138,14 @@ class Fts5:
                     "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, words, instance)"
                 )
             try:
-                occurrences = "SELECT term, doc, col, offset FROM temp.occurrences"
-                sums = []
-                for one in (connection, fresh):
-                    of_row: Counter[int] = Counter()
-                    for term, row, column, offset in one.execute(occurrences):
-                        of_row[row] += hash((term, column, offset))
-                    sums.append(of_row)
-                return {row for row in sums[0].keys() | sums[1].keys() if sums[0][row] != sums[1][row]}
+                lines = merge(*(one.execute(_SUMS) for one in (connection, fresh)))
+                unlike = [term for term, of_term in groupby(lines, itemgetter(0)) if not _are_two_alike(list(of_term))]
+                places = "SELECT doc, col, offset FROM temp.occurrences WHERE term = ?"
+                out = set[int]()
+                for term in unlike:
+                    there, expected = (set(one.execute(places, (term,))) for one in (connection, fresh))
+                    out.update(row for row, *_ in there ^ expected)
+                return out
             finally:
                 with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
                     connection.execute("DROP TABLE temp.occurrences")

@@ -21,13 +21,11 @@ from keepworth.memory.store.decision_log import shorten
 from keepworth.memory.store.fts5 import make_anew
 from keepworth.memory.store.full_text import CURRENT, index_rows
 from keepworth.memory.store.purge import finish
-from keepworth.memory.store.rows import VECTORS
+from keepworth.memory.store.rows import SEARCHED, VECTORS
 from keepworth.records.model import Encoder
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
-
-_SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)
     missing = (
-        f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ? ORDER BY i.n"
+        f"SELECT i.n, {SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ? ORDER BY i.n"
     )
     # A row that was reworded meanwhile is skipped here and found again at the end.
     insert = (
@@ -193,7 +191,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         yield done, everything
 
     def switch(connection: AnyConnection) -> None:
-        stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
+        stale = select(connection, f"SELECT v.n, v.hash, {SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
         connection.executemany(insert, embed(select(connection, missing, (0,))))

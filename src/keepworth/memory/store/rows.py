@@ -116,6 +116,8 @@ def to_vectors(blob: Any, dimension: int) -> Vectors:
 
 VECTORS = "vectors_{:d}"
 """Name of the table with the vectors of a set, by the set's id."""
+SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
+"""SQL for the text that an item `i` has a vector of: see `Item.searched_text`."""
 NEW_VECTOR = "ON CONFLICT(n) DO UPDATE SET hash = excluded.hash, vector = excluded.vector"
 """SQL that replaces a row of such a table if the item already has one."""
 SCOPE = 'tenant, "user", agent, session'

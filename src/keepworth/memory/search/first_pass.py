@@ -214,7 +214,8 @@ def _distances(signs: Words, query_signs: Words) -> npt.NDArray[Any]:
         line = out[start : start + STRETCH]
         differ, count = words[:, : len(line)], counts[:, : len(line)]
         np.bitwise_xor(signs[:, start : start + STRETCH], query_signs[:, None], out=differ)
-        _add_up(np.bitwise_count(differ, out=count), line)
+        np.bitwise_count(differ, out=count)
+        _add_up([*count], line)
     return out
 
 

@@ -303,7 +303,7 @@ def test_a_vector_lies_in_a_large_file_once(large: Path) -> None:
         assert finds(memory, "t10 n10", mode="dense", top_k=1) == ["t10 n10"]
 
 
-def test_a_file_whose_blocks_have_vectors_is_read_and_freed_of_them_by_compact(large: Path) -> None:
+def test_compact_takes_the_vectors_out_of_the_blocks_of_an_earlier_format(large: Path) -> None:
     with_vectors_in_blocks(large)
     assert copies(large) == {2}
     with opened(large, read_only=True) as memory:

@@ -239,10 +239,10 @@ def _decision_problems(connection: AnyConnection) -> Iterator[str]:
     while part := [(seq, json.loads(payload)) for seq, payload in islice(rewards, TOGETHER)]:
         ids = among(sorted({body["decision"] for _, body in part if body.get("decision")}))
         named = select(connection, f"SELECT id, chosen, propensity FROM decisions WHERE id {AMONG}", (ids,))
-        shown = {id: [[item, propensity] for item in _ids(chosen) or ()] for id, chosen, propensity in named}
+        credited = {id: [[item, propensity] for item in _ids(chosen) or ()] for id, chosen, propensity in named}
         for seq, body in part:
             decision = body.get("decision", "")
-            if decision in shown and body["items"] != shown[decision]:
+            if decision in credited and body["items"] != credited[decision]:
                 unlike.append(f"{decision} (entry {seq})")
     yield from name_wrong("table decisions: not what was rewarded:", unlike)
 

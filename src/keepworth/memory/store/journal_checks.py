@@ -62,15 +62,15 @@ def replay_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
         view = undo.replay(entry for entry in listed if not undo.within(entry.seq, cancelled))[0]
         # What these ask for are mostly one another; others, which are sound by themselves, are replayed with them.
         same = select(connection, f"SELECT n FROM items WHERE content {AMONG}", (among(sorted(view.asked_contents)),))
-        asked = {n for n in view.asked_items | {n for (n,) in same} if n < len(alone) and alone[n]}
-        if not asked:
+        lone = {n for n in view.asked_items | {n for (n,) in same} if n < len(alone) and alone[n]}
+        if not lone:
             break
-        alone[sorted(asked)] = False
+        alone[sorted(lone)] = False
         listed += undo.entries(
-            connection, lambda id: store.scope_named(connection, id), f"seq {AMONG}", (among(sorted(asked)),)
+            connection, lambda id: store.scope_named(connection, id), f"seq {AMONG}", (among(sorted(lone)),)
         )
         listed.sort(key=lambda entry: entry.seq)
-        for row in select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(sorted(asked)),)):
+        for row in select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(sorted(lone)),)):
             items[f"m{row[0]}"] = rows.to_item(row, store.scope_named(connection, row[1]))
     ids = sorted(set(items) | (set(view.items) - erased), key=lambda id: int(id[1:]))
     differing = [id for id in ids if items.get(id) != view.items.get(id)]
@@ -136,13 +136,13 @@ def _leads_to(entry: Entry, number: int | None, item: Item, content: int | None)
     view = undo.ReplayView()
     view.scope = entry.scope
     execute(view, act, draft, new_id=item.id, now=entry.at)
-    asked = {number} if number is not None else set()
+    expected = {number} if number is not None else set()
     return (
         view.items.get(item.id) == item
         and len(view.items) == 1
         and not view.asked_items
-        and view.asked_contents == asked
-        and asked <= {content}
+        and view.asked_contents == expected
+        and expected <= {content}
     )
 
 

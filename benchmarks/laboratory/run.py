@@ -109,13 +109,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--updates", type=int, default=Course().updates)
     options = parser.parse_args()
+    names = chosen(options.only)
     begin(options, options.seeds)
     setting = machine(1)
     course, tasks = replace(Course(), updates=options.updates), TASKS
     if options.smallest:
         course, tasks = Course(updates=2, tasks=2, answers=4), 8
     kept, rows = Kept("worlds", setting["revision"]), {}
-    for name in chosen(options.only):
+    for name in names:
         size = f"{name} {course} {tasks}"
         row: dict[str, Any] = {"about": WORLDS[name].about, "turns": WORLDS[name].turns, **scripted(WORLDS[name])}
         for split in ("taught", "train", "test"):

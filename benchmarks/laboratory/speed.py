@@ -32,7 +32,7 @@ QUESTIONS, ANSWERS, TOKENS = 4, 16, 40
 
 def measure(model: InProcessModel, repeats: int) -> dict[str, Any]:
     """Seconds of processor of each part of an update."""
-    objective = preset("reinforce")
+    objective = preset("rloo")
     optimisation = Optimisation(learning_rate=1e-5, token_budget=8192, checkpointing="off")
     learner = Learner(model, unfreeze(model), objective, optimisation, ROLE)
     questions = [task.input for task in WORLDS["functions"].tasks("train", QUESTIONS)]

@@ -106,6 +106,8 @@ def train(world: ComposedWorld, arm: Arm, seed: int, course: Course = Course(), 
     changes = dict(arm.changes)
     if presets()[arm.preset].needs_length_budget:
         changes["length_budget"] = world.tokens * world.turns
+    if presets()[arm.preset].adapter_decay:
+        changes["adapter_decay"] = 0.0  # all weights are trained
     objective = preset(arm.preset, **changes)
     passes = course.passes if objective.takes_passes else 1
     extras = {"critic": CriticSettings(learning_rate=3e-3, warmup=2)} if objective.needs_critic else {}

@@ -102,3 +102,10 @@ def test_an_unknown_level_or_split_is_refused_with_those_that_there_are() -> Non
     assert "3, 4, 5 (letters of the word)" in str(refused.value)
     with pytest.raises(UnknownName, match="dev"):
         WORLDS["functions"].tasks("dev", 1)
+
+
+def test_two_walks_into_one_room_are_in_the_same_state() -> None:
+    world = WORLDS["rooms"]
+    state = {"start": "attic", "goal": "pub", "limit": 6}
+    assert world.state_of(state, ["e", "s"]) == world.state_of(state, ["s", "e"]) == "forge"
+    assert world.state_of(state, ["e"]) != world.state_of(state, ["s"])

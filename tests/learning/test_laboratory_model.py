@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.laboratory import objectives, run, speed, training
 from benchmarks.laboratory.run import carries, scripted
 from benchmarks.laboratory.training import GRPO, PERMUTED, Arm, Course
 from benchmarks.laboratory.training import train as train_arm
@@ -16,6 +17,7 @@ from keepworth.base import model_files
 from keepworth.base.model_errors import UnknownModel, UnmadeModel
 from keepworth.base.model_files import MADE, MadeModel, State, path_of, sha256_of, status_of
 from keepworth.cli.main import main
+from keepworth.evaluation.verdicts import VERDICTS
 from keepworth.models.inprocess import InProcessModel
 from keepworth.training import laboratory
 from keepworth.training.laboratory import SIZES, Size, digest_of_lessons, make_model, make_tokenizer, written
@@ -167,3 +169,35 @@ def test_the_command_says_where_the_model_is_and_the_digest_of_its_weights(capsy
     }
     assert main(["models", "make", "lab-huge"]) == 2
     assert "There are lab-small." in capsys.readouterr().err
+
+
+def test_the_benchmarks_run_at_their_smallest_size_and_judge_by_the_one_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_model("lab-small")
+    monkeypatch.setattr(training, "ROOT", tmp_path)  # where results are kept
+    monkeypatch.setattr(training, "ANSWERS", 2)
+    for module, words in ((run, ["--only", "notes"]), (objectives, ["--world", "notes"]), (speed, [])):
+        monkeypatch.setattr("sys.argv", [module.__name__, "--smallest", "--out", str(tmp_path), *words])
+        module.main()
+    capsys.readouterr()
+    worlds, compared, update = (
+        json.loads((tmp_path / f"laboratory-{name}.json").read_text()) for name in ("worlds", "objectives", "update")
+    )
+    assert {record["digest"] for record in (worlds, compared, update)} == {weights(path_of("lab-small"))}
+    assert worlds["worlds"]["notes"]["oracle"] == 1.0
+    assert not worlds["worlds"]["notes"]["carries_verdicts"], "a model that was hardly taught has no room"
+    assert {row["arm"] for row in compared["verdicts"]} == {"permuted rewards", "reinforce"}
+    assert {row["verdict"] for row in compared["verdicts"]} <= VERDICTS.keys()
+    assert update["seconds"]["update"]["median"] > 0
+
+
+def test_a_world_or_an_arm_that_is_not_there_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, words, message in (
+        (run, ["--only", "moon"], "There is no world 'moon'"),
+        (run, ["--seeds", "2"], "needs 3 seeds"),
+        (objectives, ["--only", "luck"], "There is no arm 'luck'"),
+    ):
+        monkeypatch.setattr("sys.argv", [module.__name__, *words])
+        with pytest.raises(SystemExit, match=message):
+            module.main()

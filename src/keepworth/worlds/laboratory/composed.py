@@ -100,6 +100,15 @@ class ComposedWorld(ABC):
         """
         return None
 
+    def state_of(self, state: Mapping[str, Any], actions: Sequence[str]) -> str:
+        """Returns a key of where the episode is, equal for equal states, for objectives that compare turns: the actions so far.
+
+        Args:
+            state: That of the exercise.
+            actions: All actions of the episode so far.
+        """
+        return "; ".join(actions)
+
     def score(self, state: Mapping[str, Any], answer: str, actions: Sequence[str]) -> float:
         """Returns 1 where the last word of the last action is the answer, else 0.
 
@@ -219,13 +228,13 @@ class ComposedEnvironment:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._actions, self._state, self._answer = [], task.row["state"], task.answers[0]
-        return Observation(task.input)
+        return Observation(task.input, state=task.input)
 
     async def step(self, action: str) -> Step:
         self._actions.append(action.strip())
         reply = self._world.reply(self._state, self._actions)
         if reply is not None:
-            return Step(Observation(reply))
+            return Step(Observation(reply, state=self._world.state_of(self._state, self._actions)))
         score = self._world.score(self._state, self._answer, self._actions)
         return Step(rewards=(RewardTerm("score", score),), stop=StopReason.COMPLETED, answer=self._actions[-1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -64,9 +64,9 @@ class _Judged:
 
     def mixed(self, shares: Mapping[int, float]) -> _Judged:
         """Return the same with one more way of giving credit, the mean of some by their shares."""
-        more = (sum(share * column[way] for way, share in shares.items()) for column in astuple(self))
-        columns = zip(astuple(self), more, strict=True)
-        return _Judged(*(np.concatenate([column, mean[None]]) for column, mean in columns))
+        columns = (self.gain, self.base, self.near, self.times, self.earned, self.seen)
+        means = (sum(share * column[way] for way, share in shares.items()) for column in columns)
+        return _Judged(*(np.concatenate([column, mean[None]]) for column, mean in zip(columns, means, strict=True)))
 
     def by_model(self, credit: int = 0) -> Floats:
         """Return the gains by one way of giving credit, shape (models, arms)."""

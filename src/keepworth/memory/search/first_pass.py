@@ -182,7 +182,9 @@ def _nearest_rows(
     rough = max(ROUGH, 4 * scored, admitted // ROUGH_SHARE)
     if admitted > rough:
         query_signs, query_late, *_ = code(query[None], block.centre)
-        apart = _distances(early if rows is None else early.take(rows, axis=1), query_signs[:, 0])
+        # Line by line, as NumPy would first copy all lines, which have room behind them, into one piece.
+        signs = early if rows is None else np.stack([line.take(rows) for line in early])
+        apart = _distances(signs, query_signs[:, 0])
         if hidden is not None:
             apart[hidden] = np.iinfo(apart.dtype).max
         close = _smallest(apart, min(admitted, max(2 * rough, admitted // HALF_SHARE)))

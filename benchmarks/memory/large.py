@@ -1,16 +1,20 @@
 """What `growth --large` measures: searches of a large memory, whose first pass names what is scored, beside other indexes.
 
 All are given the same clustered vectors. Times are milliseconds of processor in one thread, recall is the share of the ten
-nearest of an exact search. faiss and usearch are measured where they are installed.
+nearest of an exact search. faiss, usearch, sqlite-vec, LanceDB and Chroma are measured where they are installed. Work on the
+whole file follows, each kind in a process of its own: seconds of processor, and by how much the memory that no file stands
+behind grows at most.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,8 @@ from benchmarks.memory import engine
 from benchmarks.memory.engine import BenchmarkCorpus, Figure, GivenVectors, corpus
 from benchmarks.record import most_resident
 from keepworth.memory.memory import Memory
+from keepworth.memory.store.maintenance import backup, check, compact
+from keepworth.memory.store.transfer import exported
 
 HERE = "benchmarks.memory.large"
 WAYS: dict[str, dict[str, Any]] = {
@@ -60,7 +66,13 @@ def large_figures(size: int, folder: Path) -> Iterator[Figure]:
             f"first search of a process, {name}", "ms of processor", sorted(r["processor_ms"] for r in runs)
         )
         yield engine.line(f"first search of a process, {name}, wall", "ms", sorted(r["first_ms"] for r in runs))
-    yield from peers(data)
+    for name in ("backup", "export", "check", "erase one user's 1 %", "compact"):
+        work = engine.in_a_process(HERE, "worked", str(path), name, str(folder / "copy"))
+        yield Figure(name, "s of processor", work["seconds"])
+        yield Figure(f"{name}, growth of the process at most", "MB", work["megabytes"])
+    for file in folder.glob("*.mem*"):
+        file.unlink()
+    yield from peers(data, folder)
 
 
 def searched(path: str, questions: str) -> None:
@@ -91,6 +103,44 @@ def searched(path: str, questions: str) -> None:
     sys.stdout.write(json.dumps({"figures": [asdict(figure) for figure in out]}))
 
 
+def worked(path: str, name: str, copy: str) -> None:
+    """For a process of its own: what some work on a whole memory took, to standard output."""
+    with Memory(path, encoder=None, policy=None, log="off") as memory:
+        assert memory.get("m1") is not None
+        before = unbacked_megabytes()
+        largest, done = [before], threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.02):
+                largest[0] = max(largest[0], unbacked_megabytes())
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        start = time.process_time()
+        if name == "backup":
+            backup(memory.store, copy)
+        elif name == "export":
+            with open(copy, "w") as file:
+                file.writelines(line + "\n" for line in exported(memory.store))
+        elif name == "check":
+            assert check(memory.store) == []
+        elif name == "compact":
+            compact(memory.store)
+        else:
+            assert memory.erase(user_id="u3").log_emptied
+        seconds = time.process_time() - start
+        done.set()
+        watching.join()
+    Path(copy).unlink(missing_ok=True)
+    sys.stdout.write(json.dumps({"seconds": seconds, "megabytes": largest[0] - before}))
+
+
+def unbacked_megabytes() -> float:
+    """The memory of this process that no file stands behind."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) / 1e3
+
+
 def processor_times(call: Callable[[Any], object], queries: Sequence[Any]) -> list[float]:
     """Milliseconds of processor of each call after the first ones, sorted."""
     times = []
@@ -101,8 +151,9 @@ def processor_times(call: Callable[[Any], object], queries: Sequence[Any]) -> li
     return sorted(times[WARM:])
 
 
-def peers(data: BenchmarkCorpus) -> Iterator[Figure]:
-    """Other indexes over the same vectors, without texts, scopes, filters or a file."""
+def peers(data: BenchmarkCorpus, folder: Path) -> Iterator[Figure]:
+    """Other indexes over the same vectors: faiss and usearch without a file, sqlite-vec, LanceDB and Chroma with one, all without
+    texts, scopes or filters."""
     queries = list(data.query_vectors[:, None])
     right = [np.argpartition(data.vectors @ query[0], -10)[-10:] for query in queries[:CALLS]]
 
@@ -112,30 +163,92 @@ def peers(data: BenchmarkCorpus) -> Iterator[Figure]:
         shares = [len(np.intersect1d(of, best)) / 10 for of, best in zip(answers, right, strict=True)]
         yield Figure(f"{name}, recall of ten", "share", float(np.mean(shares)), n=len(shares))
 
-    dimension = data.vectors.shape[1]
+    dimension, size = data.vectors.shape[1], len(data.vectors)
+    few = size <= MOST_FOR_GRAPHS
+    start = time.process_time()
+
+    def built() -> str:
+        return f"built in {time.process_time() - start:.1f} s of processor"
+
     if find_spec("faiss"):
         import faiss  # type: ignore[import-not-found]
 
         faiss.omp_set_num_threads(1)
         flat = faiss.IndexFlatIP(dimension)
         flat.add(data.vectors)
-        yield from figures(f"faiss {faiss.__version__} flat", lambda query: flat.search(query, 10)[1], "")
-        lists = 1024 if len(data.vectors) >= 300_000 else 256
+        yield from figures(f"faiss {faiss.__version__} flat", lambda query: flat.search(query, 10)[1], built())
+        lists = 1024 if size >= 300_000 else 256
         start = time.process_time()
         index = faiss.IndexIVFFlat(flat.__class__(dimension), dimension, lists, faiss.METRIC_INNER_PRODUCT)
         index.cp.niter = 6
         index.train(data.vectors[: 40 * lists])
         index.add(data.vectors)
-        built = f"built in {time.process_time() - start:.1f} s of processor"
+        note = built()
         for probes in (4, 8):
             index.nprobe = probes
             name = f"faiss IVF {lists}, {probes} lists"
-            yield from figures(name, lambda query: index.search(query, 10)[1], built)
-    if find_spec("usearch") and len(data.vectors) <= MOST_FOR_GRAPHS:
+            yield from figures(name, lambda query: index.search(query, 10)[1], note)
+    if find_spec("usearch") and few:
         from usearch.index import Index  # type: ignore[import-not-found]
 
         start = time.process_time()
         graph = Index(ndim=dimension, metric="ip", dtype="f32")
-        graph.add(np.arange(len(data.vectors)), data.vectors, threads=1)
-        built = f"built in {time.process_time() - start:.1f} s of processor"
-        yield from figures("usearch HNSW", lambda query: graph.search(query[0], 10, threads=1).keys, built)
+        graph.add(np.arange(size), data.vectors, threads=1)
+        name = f"usearch {version('usearch')} HNSW"
+        yield from figures(name, lambda query: graph.search(query[0], 10, threads=1).keys, built())
+    if find_spec("sqlite_vec"):
+        import apsw
+        import sqlite_vec  # type: ignore[import-not-found]
+
+        start = time.process_time()
+        file = apsw.Connection(str(folder / "vec.db"))
+        file.enable_load_extension(True)
+        file.load_extension(sqlite_vec.loadable_path())
+        file.execute(f"CREATE VIRTUAL TABLE vectors USING vec0(vector float[{dimension}] distance_metric=cosine)")
+        with file:
+            file.executemany(
+                "INSERT INTO vectors(rowid, vector) VALUES(?,?)",
+                ((n, vector.tobytes()) for n, vector in enumerate(data.vectors)),
+            )
+        near = "SELECT rowid FROM vectors WHERE vector MATCH ? AND k = 10"
+        name = f"sqlite-vec {version('sqlite-vec')}"
+        yield from figures(name, lambda query: list(file.execute(near, (query.tobytes(),))), built())
+        yield Figure(f"{name}, bytes per vector", "bytes", (folder / "vec.db").stat().st_size / size)
+        file.close()
+    if find_spec("lancedb"):
+        import lancedb  # type: ignore[import-not-found]
+
+        start = time.process_time()
+        rows = ({"n": n, "vector": vector} for n, vector in enumerate(data.vectors))
+        table = lancedb.connect(str(folder / "lance")).create_table("vectors", list(rows))
+        name, note = f"LanceDB {version('lancedb')}", built()
+
+        def in_table(query: Any) -> list[int]:
+            return [row["n"] for row in table.search(query[0]).distance_type("dot").limit(10).to_list()]
+
+        yield from figures(f"{name}, exact", in_table, note)
+        start = time.process_time()
+        table.create_index(metric="dot", num_partitions=256 if size < 300_000 else 1024, num_sub_vectors=48)
+        note = built()
+        yield from figures(
+            f"{name}, IVF of products, 20 lists, 200 scored exactly",
+            lambda query: [
+                row["n"]
+                for row in table.search(query[0]).distance_type("dot").nprobes(20).refine_factor(20).limit(10).to_list()
+            ],
+            note,
+        )
+    if find_spec("chromadb") and few:
+        import chromadb  # type: ignore[import-not-found]
+
+        start = time.process_time()
+        client = chromadb.PersistentClient(str(folder / "chroma"))
+        collection = client.create_collection("vectors", metadata={"hnsw:space": "ip", "hnsw:num_threads": 1})
+        for begin in range(0, size, 5000):
+            end = min(size, begin + 5000)
+            collection.add(ids=[str(n) for n in range(begin, end)], embeddings=data.vectors[begin:end])
+        yield from figures(
+            f"Chroma {version('chromadb')}",
+            lambda query: [int(id) for id in collection.query(query_embeddings=query, n_results=10)["ids"][0]],
+            built(),
+        )

@@ -48,6 +48,46 @@ def test_a_console_that_lacks_a_character_prints_the_rest(tmp_path: Path, encodi
         assert NOTE in json.dumps([json.loads(line) for line in printed.splitlines()], ensure_ascii=False)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [("add", NOTE), ("list",), ("list", "--json"), ("search", "café"), ("history", "m1")])
+def test_output_that_cannot_be_written_is_named_after_the_work_is_done(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = str(tmp_path / "m.mem")
+    with Memory(file, encoder="hashing:64") as memory:
+        memory.add("The café opens at 8.")
+    line = [sys.executable, "-m", "keepworth", "memory", *words, "--file", file]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+    with Memory(file) as memory:
+        assert len(memory) == (2 if words[0] == "add" else 1)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_commands_work_without_standard_streams(tmp_path: Path, closed: str) -> None:
+    file = str(tmp_path / "m.mem")
+    with Memory(file, encoder="hashing:64"):
+        pass
+    for words in ("memory add 'The café opens at 8.'", "memory list", "memory search café", "methods"):
+        option = f" --file '{file}'" if words.startswith("memory") else ""
+        line = f"'{sys.executable}' -m keepworth {words}{option} {closed}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    with Memory(file) as memory:
+        assert len(memory) == 1
+
+
+def test_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    line = f"rmdir '{folder}'; '{sys.executable}' -m keepworth memory add x --encoder hashing"
+    done = subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, timeout=60, check=False)
+    assert b"Traceback" not in done.stderr
+    assert b"is gone" in done.stderr
+    assert done.returncode == 2
+
+
 def test_without_a_home_folder_the_error_names_the_variable_that_helps(tmp_path: Path) -> None:
     file = str(tmp_path / "m.mem")
     nowhere = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "", "KEEPWORTH_CACHE": ""}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth import Memory
+from keepworth import Facts, Memory
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.item import Item
 from keepworth.memory.store.checks import check
@@ -58,6 +58,31 @@ def test_statements_hold_in_the_order_of_their_event_times(memory: Memory, order
     assert [item.text for item in again] == [TURIN]
     assert len(list(memory.store.items(memory.scope))) == 3
     assert check(memory.store) == []
+
+
+@pytest.mark.parametrize("name", ["timestamp", "created_at", "create_time", "date"])
+@pytest.mark.parametrize("time", ["2023-05-01T00:00:00Z", 1682899200, 1682899200.0, 1682899200000])
+def test_times_of_exported_messages_say_when_they_were_said(memory: Memory, name: str, time: str | float) -> None:
+    memory.add([said(TURIN)], infer=True)
+    memory.add([{"role": "user", "content": LYON, name: time}], infer=True)
+    assert found(memory) == [TURIN]
+    assert found(memory, as_of="2024-01-01") == [LYON]
+
+
+def test_other_contents_of_such_fields_are_ignored(memory: Memory) -> None:
+    for number, value in enumerate(("2:30 pm", True, None, {"seconds": 5}, float("nan"), 10**400)):
+        memory.add([{"role": "user", "content": f"I have {number} cats.", "date": value}], infer=True)
+    assert {item.event_time for item in memory.get_all(all_states=True)} == {""}
+
+
+def test_messages_kept_after_a_failure_of_the_writer_keep_their_times() -> None:
+    def fail(messages: Any) -> list[str]:
+        raise ConnectionError("no model")
+
+    with Memory(encoder=None, writer=Facts(fail), policy=None) as memory:
+        memory.add([said(TURIN), {"role": "user", "content": OSLO}], infer=True)
+        assert [item.event_time for item in memory.get_all()] == ["2025-05-01T00:00:00", ""]
+        assert found(memory, until="2025-12-31")[:1] == [TURIN]
 
 
 def test_earlier_statement_does_not_replace_an_added_item(memory: Memory) -> None:

@@ -127,6 +127,13 @@ CALLED = {"name": "look_up", "arguments": '{"n": 4}'}
         {"output": [{"type": "function_call", **CALLED}]},
     ),
     (events({"choices": [{"delta": {"content": "Let me "}}]}), None),  # it broke off
+    (  # two answers at once (n = 2), whose pieces come in turn
+        events(*(
+            {"choices": [{"index": at, "delta": {"content": word}, "finish_reason": end}]}
+            for word, end in (("Press ", None), ("28.", "stop")) for at in (1, 0)
+        )),
+        {"choices": [{"message": {"role": "assistant", "content": "Press 28."}}]},
+    ),
 ])  # fmt: skip
 def test_streams_are_put_together(stream: bytes, reply: dict[str, Any] | None) -> None:
     call = sent_call(json.dumps({"messages": [user("a")]}).encode(), stream, "text/event-stream", None)

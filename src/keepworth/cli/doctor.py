@@ -82,7 +82,11 @@ def _models() -> Iterator[Finding]:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("cores", "good", str(available_cores()))
-    free = shutil.disk_usage(Path.cwd()).free / 2**30
+    try:
+        free = shutil.disk_usage(Path.cwd()).free / 2**30
+    except FileNotFoundError:
+        yield Finding("disk", "bad", "the folder in which this runs is gone", "cd to another one")
+        return
     fix = "" if free >= 2 else "the demo and the model files take about 2 GiB"
     yield Finding("disk", "missing" if fix else "good", f"{free:.1f} GiB free in {Path.cwd()}", fix)
 

@@ -123,15 +123,20 @@ def main(arguments: list[str]) -> int:
     if "--debug" in options:
         os.environ["KEEPWORTH_DEBUG"] = "1"
         arguments = [word for word in options if word != "--debug"] + arguments[len(options) :]
+    output.open_streams()
     output.print_any_text()
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         with interruptible():
             code = app(arguments, prog_name="keepworth", standalone_mode=False)
-            sys.stdout.flush()
+            with output.written():
+                sys.stdout.flush()
     except BrokenPipeError:
         return _unread()
+    except output.OutputFailed as error:
+        _unread()
+        return output.report_mistake(error)
     except SystemExit as ended:  # click makes an exit of a closed pipe
         if isinstance(ended.__context__, BrokenPipeError):
             return _unread()
@@ -148,7 +153,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _unread() -> int:
-    """Handles a reader of the output that has closed it (`keepworth show x | head`), which is no error."""
+    """Sends what is left of the output to nowhere. If a reader has closed it (`keepworth show x | head`), that is no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

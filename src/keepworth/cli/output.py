@@ -21,8 +21,38 @@ from typing import Annotated, Any
 
 import typer
 
+from keepworth.base.errors import KeepworthError
 from keepworth.base.text import json_line, one_line, printable
 from keepworth.cli.command import option
+
+
+class OutputFailed(KeepworthError):
+    """What a command prints cannot be written, as where its output goes to a full disk."""
+
+
+def open_streams() -> None:
+    """Gives a process without standard input, output or error, as services and `>&-` start it, ones that hold nothing. Else Python
+    has None in their place, and the next file that is opened would take their number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Raises OutputFailed where what is printed inside cannot be written, unless nobody reads it any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(
+            f"The output of this command cannot be written ({error.strerror or error}).",
+            "What the command does is done. Send its output elsewhere, or make room.",
+        ) from error
 
 
 def print_any_text() -> None:
@@ -41,7 +71,8 @@ def say(text: object, *, error: bool = False, end: str = "\n") -> None:
         error: Whether it goes to standard error.
         end: What stands after it; "" keeps the cursor in the line.
     """
-    typer.echo(printable(str(text)) + end, nl=False, err=error)
+    with written():
+        typer.echo(printable(str(text)) + end, nl=False, err=error)
 
 
 def width() -> int:
@@ -83,7 +114,8 @@ def say_json(record: Any, **settings: Any) -> None:
         line.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         line = json.dumps(record, **settings)
-    typer.echo(line)
+    with written():
+        typer.echo(line)
 
 
 def confirm(question: str, yes: bool, why: str = "This cannot be undone") -> None:
@@ -100,8 +132,6 @@ def confirm(question: str, yes: bool, why: str = "This cannot be undone") -> Non
     """
     if yes:
         return
-    from keepworth.base.errors import KeepworthError
-
     try:
         agreed = typer.confirm(printable(question), err=True)
     except typer.Abort:  # Ctrl-C, or the end of what is no terminal

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 from keepworth import registry
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.choose.slots import Finished, Writer, written
-from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
+from keepworth.memory.errors import (
+    InvalidAdvice,
+    InvalidFilter,
+    InvalidText,
+    InvalidTime,
+    MemoryProblem,
+    NothingToWrite,
+)
 from keepworth.memory.headline import joined_without_blocks, without_blocks
 from keepworth.memory.item import LONGEST_TEXT, Item, Scope, new_id, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
@@ -33,6 +40,10 @@ TRIES, TRIES_OF_A_MODEL = 20, 3
 """How often a writer decides at most where others write to the same scope meanwhile; its last decision is carried out."""
 MARK = "extraction"
 """The key in the metadata of an item that holds a whole message, because the writer failed at it."""
+TIMES_OF_MESSAGES = ("timestamp", "created_at", "create_time", "event_time", "date")
+"""Fields by which exports of chats say when a message was sent, beside `said_at`."""
+MILLISECONDS = 1e11
+"""A number above this is a time in milliseconds, as JavaScript counts it."""
 NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
 """Roles whose messages are not stored word for word."""
 
@@ -49,9 +60,7 @@ def write(
         writer: The writer; None for that of the memory.
         **options: Those of `Memory.add`.
     """
-    messages = [_clean(message) for message in messages_of(content)]
-    for message in messages:
-        timestamp(message.get("said_at"))
+    messages = [_dated(_clean(message)) for message in messages_of(content)]
     writer = memory.writer if writer is None else writer
     if writer is None:
         raise MemoryProblem(
@@ -221,6 +230,21 @@ def _clean(message: Message) -> Message:
     return message if text == content else {**message, "content": text}
 
 
+def _dated(message: Message) -> Message:
+    """Return a message with `said_at` as canonical text, from another field of a time if it has none: exports of chats name
+    it in their own ways. Raises InvalidTime if `said_at` is no time; what another field holds beside times is left alone."""
+    if message.get("said_at"):
+        return {**message, "said_at": timestamp(message["said_at"])}
+    for name in TIMES_OF_MESSAGES:
+        value = message.get(name)
+        with contextlib.suppress(InvalidTime, OverflowError):
+            if isinstance(value, (int, float)) and value > MILLISECONDS:
+                value = value / 1000.0
+            if at := timestamp(value):
+                return {**message, "said_at": at}
+    return message
+
+
 def _in_words(number: int, message: object) -> Message:
     """Return a message whose content is text, or None beside calls of tools: texts of several parts are joined. Raises
     InvalidText."""
@@ -269,18 +293,19 @@ def _kept_raw(
 ) -> list[tuple[Item, OperationKind]]:
     """Store the messages of people word for word, marked, and return the items."""
     words = [
-        (number, text[:LONGEST_TEXT], str(message.get("role", "user"))[:512])
+        (number, text[:LONGEST_TEXT], str(message.get("role", "user"))[:512], str(message.get("said_at") or ""))
         for number, message in enumerate(messages)
         if isinstance(text := message.get("content"), str)
         and text.strip()
         and message.get("role", "user") not in NOT_OF_PEOPLE
     ]
-    date, marked = timestamp(memory._clock()), {**draft.metadata, MARK: "failed"}
+    present, marked = timestamp(memory._clock()), {**draft.metadata, MARK: "failed"}
     acts: list[tuple[Act, Draft]] = []
-    for number, text, speaker in words:
-        origin = replace(draft.provenance, turn=number, speaker=speaker, date=date)
-        item_draft = replace(draft, metadata=marked, key="", provenance=origin)
+    for number, text, speaker, said_at in words:
+        at = draft.event_time or said_at
+        origin = replace(draft.provenance, turn=number, speaker=speaker, date=at or present)
+        item_draft = replace(draft, metadata=marked, key="", provenance=origin, event_time=at)
         acts.append((Operation(OperationKind.ADD, text=text), item_draft))
-    vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
+    vectors = memory.store.encode([text for _, text, *_ in words]) if words else {}
     done = memory.store.perform(draft.scope, acts, episode=episode, vectors=vectors)
     return [(item, OperationKind.ADD) for _, item in done if item is not None]

@@ -197,7 +197,7 @@ class ChatFormat(CallFormat):
     path = "/v1/chat/completions"
 
     def spoken(self, event: Body, streamed: bool) -> tuple[list[str], list[str]]:
-        choice: Body = next(iter(objects_in(event.get("choices"))), {})
+        choice = first_choice(event) or {}
         message = as_object(choice.get("delta") or choice.get("message"))
         tools = [_text(as_object(call.get("function")).get("name")) for call in objects_in(message.get("tool_calls"))]
         return [_text(message.get("content"))], tools
@@ -265,6 +265,12 @@ class MessagesFormat(CallFormat):
 
 
 FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), MessagesFormat())
+
+
+def first_choice(answer: Body) -> Body | None:
+    """Return the first of the choices in an answer of chat completions, or in an event of a stream. Where a caller asks for
+    several answers at once (`n`), each event of a stream belongs to one of them, and the first is what is recorded."""
+    return next((choice for choice in objects_in(answer.get("choices")) if not choice.get("index")), None)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

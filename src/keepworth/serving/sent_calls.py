@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from keepworth.base.json_values import as_object
-from keepworth.serving.call_formats import EVENTS, events
+from keepworth.serving.call_formats import EVENTS, events, first_choice
 
 _NOT_WORDS = ("image", "input_image", "input_file", "input_audio", "audio", "document", "file", "video")
 """The beginnings of types of parts of a message of which the type alone is kept."""
@@ -79,9 +79,9 @@ def _join_events(copy: bytes, kind: str) -> dict[str, Any]:
             parts[number]["json"] += str(delta.get("partial_json") or "")
         elif event.get("type") == "message_stop":
             ended = True
-        for choice in event.get("choices") or []:
-            delta = as_object(as_object(choice).get("delta"))
-            ended = ended or bool(as_object(choice).get("finish_reason"))
+        if (choice := first_choice(event)) is not None:
+            delta = as_object(choice.get("delta"))
+            ended = ended or bool(choice.get("finish_reason"))
             text += str(delta.get("content") or "")
             for call in delta.get("tool_calls") or []:
                 at = calls.setdefault(as_object(call).get("index") or 0, {"id": "", "name": "", "arguments": ""})

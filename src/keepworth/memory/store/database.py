@@ -260,7 +260,12 @@ class Database(Backend):
         self.in_memory = self.path == ":memory:"
         self.has_files = not self.in_memory
         # Connections are opened later, too, and the process may have gone to another folder by then.
-        self._where = self.path if self.in_memory else os.path.abspath(self.path)
+        try:
+            self._where = self.path if self.in_memory else os.path.abspath(self.path)
+        except FileNotFoundError as error:
+            raise NotAMemoryFile(
+                f"{self.path} cannot be opened, as the folder that this process works in is gone: give the whole path"
+            ) from error
         self._checkpoints = Checkpoints(self._where)
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone

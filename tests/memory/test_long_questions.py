@@ -124,6 +124,44 @@ def test_question_beside_a_pasted_text_finds_its_answer(kind: str, name: str):
                 assert beside <= alone, (place, size, mode, question)
 
 
+ASKED = (
+    ("Sag mir bitte, wo der Ersatzschlüssel des Büros liegt.", "Der Ersatzschlüssel des Büros liegt beim Pförtner."),
+    ("Подскажи, где лежит запасной ключ от дачи.", "Запасной ключ от дачи лежит под горшком."),
+    ("Yedek anahtarın nerede olduğunu söyle.", "Yedek anahtar mavi saksının altında."),
+    ("Powiedz, gdzie wisi klucz zapasowy do piwnicy.", "Klucz zapasowy do piwnicy wisi za drzwiami."),
+    ("कार की अतिरिक्त चाबी कहाँ है", "कार की अतिरिक्त चाबी रसोई की दराज में है।"),
+    ("I can't remember where the spare key of the summer house is.", NOTES[0]),
+    ("Please look up the deadline of the accountant for receipts.", NOTES[5]),
+    ("Explain who takes over the on-call rota.", NOTES[1]),
+)
+SHAPES: dict[str, Callable[[str], str]] = {
+    "before a signature": lambda asked: (
+        f"{prose(0)}\n\n{prose(1)}\n\n{asked}\n\nBest regards,\nAnna Schmidt\nHarbour Council, Stone Street 5, Port"
+    ),
+    "beside another question": lambda asked: f"How tall is the tower? {asked}\n{pasted('log', 3000, '', 'front')}",
+    "below a list of questions": lambda asked: (
+        "\n".join(f"Q: How was block {n} dug?\nA: By mason {n}." for n in range(60)) + f"\n\n{asked}"
+    ),
+    "in the line of a log": lambda asked: f"{' '.join(map(log, range(40)))} {asked}",
+    "in the line before a log": lambda asked: f"{asked} {' '.join(map(log, range(40)))}",
+}
+
+
+@cache
+def notes_of_many_languages() -> Memory:
+    memory = Memory(":memory:", encoder=encoder("hashing:256"), policy=None)
+    memory.add_many(dict.fromkeys([*NOTES, *(note for _, note in ASKED)]))
+    return memory
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_request_without_a_question_mark_is_found_in_a_long_message(shape: str):
+    memory = notes_of_many_languages()
+    for asked, note in ASKED:
+        for mode in ("hybrid", "dense"):
+            assert memory.search(SHAPES[shape](asked), top_k=1, mode=mode)[0].text == note, (mode, asked)
+
+
 class Counting:
     """The hashing encoder, which counts what it encodes."""
 

@@ -31,8 +31,8 @@ class OutputFailed(KeepworthError):
 
 
 def open_streams() -> None:
-    """Gives a process without standard input, output or error, as services and `>&-` start it, ones that hold nothing. Else Python
-    has None in their place, and the next file that is opened would take their number."""
+    """Gives a process without standard input, output or error, as services and `>&-` start it, ones that hold nothing. Or else
+    Python has None in their place, and the next file that is opened takes their number."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)

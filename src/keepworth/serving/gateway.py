@@ -358,8 +358,11 @@ class Gateway:
         live, recalled, after = None, Hits(), ""
         present = {id: line for block in before.values() for id, line in block.lines.items()}
         room = MemoryRoom(query, present)
-        if newest not in before and not is_answered(rest):
+        # A turn that is answered in part begins here, too, where nothing of it is known: the host has shortened the conversation
+        # meanwhile, or an earlier call of it went by without memory.
+        if newest not in before:
             _require_room(store)
+            tools = []  # they ended before what is recalled now
             live = open.begin(query[:_LONGEST_QUERY], by=call.access.user_id or bounds.get("user_id", ""), **bounds)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
@@ -376,8 +379,6 @@ class Gateway:
             earlier = {str(index): block.lines for index, block in before.items()}
             new = room.block(recalled)
             before[newest] = MemoryBlock(live.id, new.lines, timestamp(store.clock()), earlier, tail)
-        if newest not in before:
-            return GatewayTurn(call.raw)
         sent_with = TurnMemory(open, format, head, digests[newest], before[newest], tools, regenerated)
         turn = GatewayTurn(call.raw, mode, sent_with, before[newest].episode)
         if blocks := {index: block.text for index, block in before.items() if block.lines}:

@@ -176,6 +176,29 @@ def test_sent_prompt_prefix_is_never_rewritten(gate: Gate) -> None:
     assert len(lines) == len(set(lines)) == 3, "what is in the prompt already is not said again"
 
 
+def test_shortened_conversation_keeps_memory_within_a_turn(gate: Gate) -> None:
+    gate.memory.add("The deploy port is 8080.", user_id="ana")
+    before = [user("Tell me a story."), says("Noted.")]
+    asked = user("Which deploy port do we use? My cat is called Mia.")
+    used = used_tool("Exit code: 1")
+    gate.ask(*before, asked, user="ana")
+    for messages in ([asked, *used], [asked, *used, *used]):  # the host has cut off what came before
+        answer = gate.ask(*messages, user="ana")
+        assert "The deploy port is 8080." in blocks_in(gate.script.sent[-1].body)[0]
+        assert answer.headers["x-keepworth-memory"] == "on"
+    until(lambda: finished(gate.server))
+    texts = [item.text for item in gate.memory.get_all(user_id="ana")]
+    assert texts == ["The deploy port is 8080.", "My cat is called Mia."]
+
+
+def test_turn_whose_first_call_went_by_without_memory_has_it_later(gate: Gate) -> None:
+    gate.memory.add("The deploy port is 8080.", user_id="ana")
+    asked = user("Which deploy port do we use?")
+    gate.ask(asked, user="ana", memory="off")
+    gate.ask(asked, *used_tool("28"), user="ana")
+    assert "The deploy port is 8080." in blocks_in(gate.script.sent[-1].body)[0]
+
+
 def test_repeated_call_sends_the_same_bytes_after_a_restart(gates: Gates, clock: SetClock) -> None:
     gate, asked = gates(clock=clock), user("Who is the dog of Ana?")
     gate.memory.add("The dog of Ana is called Rex.")

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth import Memory
+from keepworth import Client, Memory
 from keepworth.cli.main import main
 from keepworth.memory.store import notes as noted
 from keepworth.serving.access import ROLES, Access, Tokens, new_access, tokens_of
@@ -181,6 +181,13 @@ def test_write_only_token_gets_no_item_text(server: MemoryServer, tenant: str) -
         assert done.status_code == 200
         assert done.json()["id"]
         assert "diary" not in done.text
+
+
+def test_number_of_hits_may_be_automatic(server: MemoryServer, recwarn: pytest.WarningsRecorder) -> None:
+    with Client(server.url, server.token) as client:
+        client.add("The gate code is 4471.", user_id="auto")
+        assert len(client.search("What is the gate code?", top_k="auto", user_id="auto")) == 1
+    assert [str(warning.message) for warning in recwarn if "erializ" in str(warning.message)] == []
 
 
 def test_token_expires(server: MemoryServer, tenant: str) -> None:

@@ -19,7 +19,15 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp.types import Tool as DescribedTool
-from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, WrapValidator, create_model
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+)
 
 import keepworth
 from keepworth.base.errors import KeepworthError, UnknownName
@@ -99,7 +107,13 @@ class Done(BaseModel):
     changed: int
 
 
-Hits = Annotated[int, Field(ge=1, le=100), WrapValidator(verbs.pass_auto), WithJsonSchema(verbs.number_or_auto(100))]
+Hits = Annotated[
+    int,
+    Field(ge=1, le=100),
+    WrapValidator(verbs.pass_auto),
+    PlainSerializer(lambda value: value),
+    WithJsonSchema(verbs.number_or_auto(100)),
+]
 Page = Annotated[int, Field(ge=1, le=1000)]
 Place = Annotated[int, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=1, le=verbs.MOST_TOKENS)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, WrapValidator
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema, WrapValidator
 from pydantic.config import JsonDict
 
 from keepworth.base.errors import KeepworthError
@@ -133,6 +133,7 @@ HowMany = Annotated[
     BeforeValidator(_whole),
     Field(ge=1, le=MOST),
     WrapValidator(pass_auto),
+    PlainSerializer(lambda value: value),
     WithJsonSchema(number_or_auto(MOST)),
 ]
 ItemId = Annotated[str, Help("An item's id, such as m17.", "ID")]

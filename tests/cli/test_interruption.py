@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import closing
@@ -95,6 +96,25 @@ def sleeps(job: Job) -> list[StreamRow]:
     Path(job[0]).touch()
     time.sleep(600)
     return []
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_server_ends_as_by_ctrl_c_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    import pty
+
+    file = str(tmp_path / "agent.mem")
+    process, terminal = pty.fork()
+    if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        line = [sys.executable, "-m", "keepworth", "serve", "--memory", file, "--encoder", "hashing", "--port", "0"]
+        os.execv(sys.executable, line)
+    printed = b""
+    while b"http://" not in printed:
+        printed += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.WIFEXITED(status), status
+    assert os.WEXITSTATUS(status) in (0, 130)
 
 
 def test_processes_that_work_for_it_end_with_it(tmp_path: Path) -> None:

@@ -110,6 +110,24 @@ def test_a_stop_keeps_every_whole_step_and_the_same_call_continues_exactly(
     assert ends_alike(straight, train("stopped"))
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_terminal_that_is_closed_stops_a_run_as_ctrl_c_does(
+    train: Train, straight: TrainedRun, tmp_path: Path
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            stop_at(patch, Learner, "update", 3, signal.SIGHUP, behind=True)
+            with pytest.raises(KeyboardInterrupt):
+                train("stopped")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    last = RunFolder.open(tmp_path / "stopped").latest_checkpoint()
+    assert last is not None
+    assert last.step == 3
+    assert ends_alike(straight, train("stopped"))
+
+
 def test_a_stop_while_answers_are_drawn_keeps_the_steps_before(
     train: Train, straight: TrainedRun, tmp_path: Path
 ) -> None:

@@ -191,7 +191,7 @@ def test_shortened_conversation_keeps_memory_within_a_turn(gate: Gate) -> None:
     assert texts == ["The deploy port is 8080.", "My cat is called Mia."]
 
 
-def test_turn_whose_first_call_went_by_without_memory_has_it_later(gate: Gate) -> None:
+def test_turn_with_a_first_call_without_memory_has_it_later(gate: Gate) -> None:
     gate.memory.add("The deploy port is 8080.", user_id="ana")
     asked = user("Which deploy port do we use?")
     gate.ask(asked, user="ana", memory="off")

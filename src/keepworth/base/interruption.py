@@ -1,8 +1,11 @@
-"""Ctrl-C and SIGTERM, which schedulers, containers and service managers send, end work alike: at a safe point, quietly."""
+"""Ctrl-C, SIGTERM, which schedulers, containers and service managers send, and SIGHUP, which a terminal sends that is closed, end
+work alike: at a safe point, quietly."""
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +21,8 @@ class _Section:
         self.stopping = False
 
 
+_HANG_UP = getattr(signal, "SIGHUP", None)
+"""None on Windows."""
 _sections: dict[int, _Section] = {}
 """The sections that threads are in, by the thread's number."""
 
@@ -52,13 +57,25 @@ def postpone(thread: int) -> bool:
     return True
 
 
+def _leave_terminal() -> None:
+    """Sends what is still printed to nowhere where it went to a terminal, which is gone: to write there would be an error."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
 class _Interrupt:
-    """The handler of both signals. `cancelled` says whether tasks of an event loop were cancelled."""
+    """The handler of these signals. `cancelled` says whether tasks of an event loop were cancelled."""
 
     def __init__(self) -> None:
         self.cancelled = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        if number == _HANG_UP:
+            _leave_terminal()
         if postpone(threading.get_ident()):
             return
         if "asyncio" not in sys.modules:  # then no loop runs; importing it would be a tenth of the time that help takes
@@ -79,17 +96,19 @@ class _Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Makes both signals raise KeyboardInterrupt in this thread inside the block, where it is the main one.
+    """Makes these signals raise KeyboardInterrupt in this thread inside the block, where it is the main one.
 
     Raised in the middle of an asyncio task, it would leave that task, and those that wait for it, with an exception that is never
     retrieved. So while an event loop runs here its tasks are cancelled instead, and KeyboardInterrupt is raised from this block.
-    A second signal does not wait for them. SIGINT stays ignored where it is, as in a shell's background jobs, and a program's own
-    handlers stay, too."""
+    A second signal does not wait for them. A signal stays ignored where it is, as SIGINT in a shell's background jobs and SIGHUP
+    below `nohup`, and a program's own handlers stay, too."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     interrupt = _Interrupt()
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    usual: dict[int, object] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    if _HANG_UP is not None:
+        usual[_HANG_UP] = signal.SIG_DFL
     present = {number: signal.getsignal(number) for number in usual}
     before = {n: handler for n, handler in present.items() if handler is usual[n] or isinstance(handler, _Interrupt)}
     for number in before:

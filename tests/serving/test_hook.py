@@ -334,6 +334,39 @@ def test_prompt_statements_are_kept_and_requests_are_not(host: Host) -> None:
     assert "I prefer pnpm over npm." in asked
 
 
+def answers_again(host: Host, url: str) -> None:
+    """The server of the host answers again, at the address at which it did not."""
+    for file in Path(host.environment["KEEPWORTH_HOOKS"]).glob("*.json"):
+        file.write_text(file.read_text().replace(host.environment["KEEPWORTH_URL"], url))
+    host.environment["KEEPWORTH_URL"] = url
+
+
+def test_prompts_are_kept_once_the_server_answers_again(host: Host) -> None:
+    url = host.environment["KEEPWORTH_URL"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the call, and never answers
+        host.environment["KEEPWORTH_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        _, errors = host("UserPromptSubmit", "--seconds", "0.5", prompt=f"I live in Oslo. My key is {SECRET}.")
+        assert "the host goes on without" in errors
+    assert SECRET not in "".join(file.read_text() for file in Path(host.environment["KEEPWORTH_HOOKS"]).iterdir())
+    answers_again(host, url)
+    host("Stop", "--user", "another person")
+    assert host.texts() == []
+    for _ in range(2):
+        host("Stop")
+        (item,) = host.client.get_all(user_id=host.user)
+    assert (item.text, item.event_time[:10]) == ("I live in Oslo.", time.strftime("%Y-%m-%d", time.gmtime()))
+
+
+def test_prompts_of_a_session_without_a_server_are_kept_in_the_next(host: Host) -> None:
+    url = host.environment["KEEPWORTH_URL"]
+    host.environment["KEEPWORTH_URL"] = "http://127.0.0.1:9"
+    for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"):
+        host(event, prompt="I live in Bergen.")
+    answers_again(host, url)
+    host.give({**SESSION, "session_id": "s2", "hook_event_name": "SessionStart"})
+    assert host.texts() == ["I live in Bergen."]
+
+
 def test_statements_around_pastes_in_a_long_prompt_are_kept(host: Host) -> None:
     log = "2026-01-01T00:00:00Z INFO [http] GET /v1/orders 200 12ms\n" * 300
     host("UserPromptSubmit", prompt=f"Our deploy port is 8080.\n\n{log}\nThe client signs on Monday.\n\n{log}")

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -55,6 +56,8 @@ LONGEST_SAID = 200_000
 """The most characters of a prompt that are read for what it states."""
 LARGEST = 2**23
 """The most bytes that are read from a host: more would take longer than it waits."""
+MOST_UNKEPT = 20
+"""The most prompts that wait for a memory which gives no answer."""
 SECONDS = 3.0
 SECONDS_AT_END = 1.2
 """Claude Code stops a hook at the end of a session after 1.5 seconds."""
@@ -71,6 +74,10 @@ _EXIT_OF_GEMINI = re.compile(
 
 class HookProblem(Exception):
     """A hook could not do something; the message is one line."""
+
+
+class NoAnswer(HookProblem):
+    """The memory gave no answer, or is busy: the same call may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,8 @@ class HookEvent:
 class HookSession:
     """The state of a host's session between two events. `waiting` says that items were shown and no act has followed yet; `last`
     is the episode of the last turn if it showed any, and `ended` whether the host said that it ended; `shown` holds digests of
-    the lines in the model's context, and `present` the ids of their items."""
+    the lines in the model's context, and `present` the ids of their items. `unkept` are the prompts that the memory has not
+    taken yet, without secrets, each with where it goes and in whose name; `over` says that the session has ended."""
 
     episode: str = ""
     task: str = ""
@@ -114,6 +122,8 @@ class HookSession:
     ended: bool = True
     shown: list[str] = field(default_factory=list)
     present: list[str] = field(default_factory=list)
+    unkept: list[dict[str, Any]] = field(default_factory=list)
+    over: bool = False
 
 
 # -- what hosts say ---------------------------------------------------------------------------------------------------
@@ -269,16 +279,38 @@ class HookWork:
             session.ended = True
         return ""
 
-    def keep(self) -> None:
-        """Store what the memory's writer keeps of a prompt, but for sentences with a secret."""
-        if self.event.what != PROMPT or not self.session.episode:
-            return
+    def note_prompt(self, now: float) -> bool:
+        """Add what a prompt says to what is to be kept, but for sentences with a secret. Return whether anything was added."""
+        if self.event.what != PROMPT:
+            return False
         # The breaks of lines stay: by them what is pasted is told from what is said.
         parts = re.split(r"((?<=[.!?])\s+|\n)", self.event.prompt)
         words = "".join(part for part in parts if HIDDEN not in part)
         if words.strip():
-            note = {"content": [{"role": "user", "content": words}], "infer": True, "source": "hook"}
-            self._ask("nothing was kept", "items", {**note, "episode": self.session.episode, **self.memory.bounds})
+            at = datetime.fromtimestamp(now, UTC).isoformat()
+            message = {"role": "user", "content": words, "said_at": at}
+            self.session.unkept.append({"message": message, "to": self.memory.place})
+            del self.session.unkept[:-MOST_UNKEPT]
+        return bool(words.strip())
+
+    def keep(self) -> None:
+        """Store what the memory's writer keeps of the prompts that it has not taken yet, unless it gave no answer just now."""
+        if self.event.what in (BEGIN, PROMPT) and not self.session.episode:
+            return
+        ours = [prompt for prompt in self.session.unkept if prompt["to"] == self.memory.place]
+        for prompt in ours:
+            note = {"content": [prompt["message"]], "infer": True, "source": "hook", **self.memory.bounds}
+            newest = self.event.what == PROMPT and prompt is self.session.unkept[-1]
+            if newest and self.session.episode:
+                note["episode"] = self.session.episode
+            try:
+                self.memory.post("items", note)
+            except NoAnswer as error:
+                _say(f"nothing was kept yet: {error}")
+                return
+            except HookProblem as error:
+                _say(f"nothing was kept: {error}")
+            self.session.unkept.remove(prompt)
 
     def _tell_of_tool(self) -> None:
         """Send how a tool ended, if anything was shown before."""
@@ -379,6 +411,7 @@ class ServedMemory:
         self._http = kind(host, port, timeout=seconds)
         self._base = parts.path.rstrip("/").removesuffix("/memory").removesuffix("/v1") + "/v1/memory/"
         self._url, self.bounds = url, bounds
+        self.place = [url, dict(bounds)]
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
 
     def close(self) -> None:
@@ -392,7 +425,7 @@ class ServedMemory:
             raw = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._http.close()  # so that the next request opens a new connection
-            raise HookProblem(f"{self._url} gave no answer ({type(error).__name__}: {error})") from error
+            raise NoAnswer(f"{self._url} gave no answer ({type(error).__name__}: {error})") from error
         try:
             answer = json.loads(raw)
             if response.status == 200 and isinstance(answer, dict):
@@ -400,7 +433,8 @@ class ServedMemory:
             problem = f"{answer['detail']} {answer['fix']}"
         except (ValueError, KeyError, TypeError):
             problem = "is it the address of `keepworth serve --memory`?"
-        raise HookProblem(f"{self._url} answered {response.status}: {problem}")
+        kind = NoAnswer if response.status in (408, 429) or response.status >= 500 else HookProblem
+        raise kind(f"{self._url} answered {response.status}: {problem}")
 
 
 # -- between two events -----------------------------------------------------------------------------------------------
@@ -435,6 +469,15 @@ def write_session(file: Path, session: HookSession) -> None:
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         json.dump(asdict(session), out)
     os.replace(part, file)
+
+
+def take_unkept(file: Path, session: HookSession) -> None:
+    """Move to a session, whose file is `file`, what sessions that are over could not give to the memory."""
+    for other in sorted(file.parent.glob("*.json")):
+        left = HookSession() if other == file else read_session(other)
+        if left.over and left.unkept:
+            session.unkept = [*left.unkept, *session.unkept][-MOST_UNKEPT:]
+            other.unlink(missing_ok=True)
 
 
 def remove_old(folder: Path, now: float) -> None:
@@ -807,6 +850,11 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     memory = ServedMemory(chosen.url or os.environ.get(URL) or LOCAL, token, bounds, SECONDS)
     try:
         work = HookWork(event, session, memory, chosen.top_k, chosen.tokens, not chosen.no_signals)
+        session.over = event.what == END
+        if not chosen.no_keep and work.note_prompt(now):
+            write_session(file, session)  # so that it is there at the next event if the host does not wait
+        if event.what == BEGIN:
+            take_unkept(file, session)
         block = work.block()
         answer = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": block}}
         show(json.dumps(answer) if block else "")
@@ -814,7 +862,7 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
             work.keep()
     finally:
         memory.close()
-        if event.what == END:
+        if event.what == END and not session.unkept:
             file.unlink(missing_ok=True)
         else:
             write_session(file, session)

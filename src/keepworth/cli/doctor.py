@@ -73,10 +73,8 @@ def _models() -> Iterator[Finding]:
             yield Finding("model", "good", f"{name} in {status.path}")
         elif status.state is State.CORRUPT:
             yield Finding("model", "bad", f"{name}: {status.detail}", f"{status.model.command} --force")
-        else:
+        elif name not in MADE:  # one of the laboratory is needed by nothing else
             fix = f"fetched when first needed, or now: {status.model.command}"
-            if name in MADE:
-                fix = f"only for the laboratory: {status.model.command}"
             yield Finding("model", "missing", f"{name}: {status.detail}", fix)
 
 

@@ -197,6 +197,25 @@ def test_commands_make_no_vectors_in_a_file_without_an_encoder(path: Path) -> No
         assert finds(memory, SAID) == [SAID]
 
 
+@pytest.mark.parametrize("policy", ["default", "memrl"])
+@pytest.mark.parametrize("of", ["decision", "episode"])
+def test_reward_that_was_rolled_back_can_be_given_again(policy: str, of: str) -> None:
+    with Memory(encoder="hashing:32", policy=policy) as memory:
+        memory.add(SAID)
+        with memory.episode("feed Bo", by="ana") as episode:
+            hits = episode.search(SAID, top_k=1)
+        target = hits.decision if of == "decision" else episode.id
+        assert memory.reward(target, 1.0, by="ana").applied
+        memory.rollback(rewarder="ana")
+        assert memory.get("m1").values.credited == 0
+        assert memory.reward(target, 1.0, by="ana").applied
+        assert not memory.reward(target, 1.0, by="ana").applied  # it counts once
+        assert memory.get("m1").values.credited == 1
+        memory.rollback(memory.rollback(rewarder="ana").id)
+        assert not memory.reward(target, 1.0, by="ana").applied
+        assert memory.get("m1").values.credited == 1
+
+
 def test_an_update_that_was_refused_stays_refused() -> None:
     with opened() as memory:
         memory.add(SAID, source="one")

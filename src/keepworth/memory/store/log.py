@@ -359,7 +359,7 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
 
 
 def is_newest_reward(transaction: Transaction, since: int, credit: Credit, episode: str) -> bool:
-    """Return whether a reward is the newest one of its decision, or else of its whole episode.
+    """Return whether a reward is the newest one of its decision, or else of its whole episode, that is not rolled back.
 
     Args:
         transaction: The transaction that reads.
@@ -368,9 +368,11 @@ def is_newest_reward(transaction: Transaction, since: int, credit: Credit, episo
         episode: The id of the episode.
     """
     transaction.flush_journal()
-    query = "SELECT payload FROM events WHERE seq > ? AND kind = 'REWARD' AND payload IS NOT NULL AND episode = ? ORDER BY seq"
-    given = [from_json(payload) for (payload,) in select(transaction.connection, query, (since, episode))]
-    mine = [body for body in given if body.get("decision", "") == credit.decision]
+    where = "seq > ? AND kind = 'REWARD' AND payload IS NOT NULL AND episode = ?"
+    query = f"SELECT seq, payload FROM events WHERE {where} ORDER BY seq"
+    given = [(seq, from_json(payload)) for seq, payload in select(transaction.connection, query, (since, episode))]
+    gone = undo.cancelled(transaction.connection) if given else ()
+    mine = [body for seq, body in given if body.get("decision", "") == credit.decision and not undo.within(seq, gone)]
     return bool(mine) and (mine[-1]["value"], mine[-1].get("source", "")) == (credit.value, credit.source)
 
 

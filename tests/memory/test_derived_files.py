@@ -14,7 +14,7 @@ import pytest
 from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import rows
+from keepworth.memory.store import journal_checks, rows
 from keepworth.memory.store.maintenance import check, compact, reembed
 from tests.memory.helpers import WordEncoder, behind_its_back, finds, texts
 
@@ -300,6 +300,31 @@ def test_check_names_the_table_that_differs(statement: str, lived_in: Path):
     with memory(lived_in) as m:
         problems = check(m.store)
     assert any(re.search(TAMPERED[statement], problem) for problem in problems), problems
+
+
+OF_LONE_ENTRIES = [
+    "UPDATE items SET shown = 3 WHERE n = 12",
+    "UPDATE items SET written_at = '2020-01-01T00:00:00' WHERE n = 12",
+    "UPDATE events SET content = content + 1 WHERE seq = 12",
+    "UPDATE events SET content = NULL WHERE seq = 12",
+    "UPDATE events SET applied = 1 WHERE seq = 12",
+    "UPDATE events SET payload = replace(payload, 'filler 11', 'filler 12') WHERE seq = 12",
+    "INSERT INTO touches VALUES(20, 12, 1, NULL)",
+    "DELETE FROM touches WHERE n = 2",
+    "DELETE FROM former_contents",
+]
+
+
+@pytest.mark.parametrize("statement", OF_LONE_ENTRIES)
+def test_entries_carried_out_alone_are_reported_as_all_together(
+    statement: str, lived_in: Path, monkeypatch: pytest.MonkeyPatch
+):
+    behind_its_back(lived_in, statement)
+    with memory(lived_in) as m:
+        problems = check(m.store)
+        assert problems
+        monkeypatch.setattr(journal_checks, "_candidates", lambda *_: np.zeros(1000, bool))
+        assert check(m.store) == problems
 
 
 # The chain.

@@ -68,14 +68,6 @@ SAVED_EVERY, SAVED_SHARE = 64, 1 / 64
 share of all that are remembered it is at least, as a save takes the longer the more these are."""
 HANDLES = 256
 """Number of narrower handles, the latest used, for which it is kept in memory what they may know."""
-TIMES, SUFFICES = 2.0, 0.8
-"""A note that stood first at a question so many times, and earned so much of the highest reward each time, where others earned
-clearly less, is shown alone."""
-FIRM, FAILS = 0.5, 0.7
-"""Where all notes that stood first so many times at a question earned less than such a share of the highest reward, more notes
-are shown: as many as `search.how_many.WIDEST`."""
-EARNED = 0.5
-"""A note that earned so much of the highest reward where this is asked is shown, whatever its words say."""
 ENCODED = 2_000
 """Largest number of rewarded queries without a stored vector, the newest, that are encoded again when a memory is opened."""
 
@@ -224,7 +216,9 @@ class Learning:
             query = self._query(experience, ask, top_k, answer)
             hits, candidates = self._candidates(experience, query, answer, sources)
             if size is not None:
-                query = replace(query, most=self._count(experience, query, hits, size))
+                query = replace(query, most=size.number)
+                if record.finds_sets and len(record) and len(query.vector):
+                    query = replace(query, most=min(WIDEST, len(hits)), size=size)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
             again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
             if sources.always:
@@ -267,21 +261,6 @@ class Learning:
             listed = tuple((hit.id, score) for hit, score in zip(hits, near, strict=True))
             packed = self._packing(query.vector, whole=policy.record is None) if len(query.vector) else None
             return Chosen(shown, listed, partial(asked, ask, top_k if size is None else AUTO, details), packed)
-
-    def _count(self, experience: Experience, query: Query, hits: Sequence[Hit], size: SetSize) -> int:
-        """Return how many of the hits are shown at a question: what their words say, until rewards say more. A note that mostly
-        was right, first where this is asked, and clearly better than others there, is enough alone. Where what was shown often
-        failed, more is shown."""
-        record = experience.policy.record
-        if record is None or not len(record) or not record.keeps_accounts or not len(query.vector):
-            return size.number
-        worths = [record.worth(query, as_pooled(hit.item)) for hit in hits]
-        if any(worth.clear and worth.times >= TIMES and worth.earned >= SUFFICES * worth.times for worth in worths):
-            return 1
-        tried = [worth for worth in worths if worth.times >= FIRM]
-        if size.number and tried and not any(worth.earned >= FAILS * worth.times for worth in tried):
-            return min(WIDEST, len(hits))
-        return size.number + sum(worth.earned >= EARNED for worth in worths[size.number :])
 
     def _generator_of(self, ask: Ask) -> np.random.Generator:
         """Return what the policy draws from: that of the memory, or one of the search's own seed and step."""

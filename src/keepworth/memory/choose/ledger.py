@@ -19,6 +19,9 @@ asymptotic confidence sequence of "Time-uniform central limit theory and asympto
 Theorem 2.2. It is asymptotic: with few rows it rests on `deviation`, in which `PRIOR` rows count as if rewards were as far
 apart as they can be, and on `LEAST_EACH` rows of each kind.
 
+Items that chance left out in the same episodes, as many as somebody tests, have one regression instead, which takes out of a
+reward what the other items did: `keepworth.memory.choose.joint`.
+
 Where three or more reward, the interval holds whichever one of them is not believed: it reaches over those without each person's
 rows. So nobody makes an effect clear alone, however many rewards that person gives. The program's own rewards always count.
 """
@@ -29,7 +32,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -37,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.base.notebook import paragraph, table
+from keepworth.memory.choose.joint import fit
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -59,6 +63,9 @@ OFFSET_ROWS, LARGEST_WEIGHT = 20.0, 10.0
 """In `_beyond`: number of imagined rows of 0, and the largest weight of one row."""
 GONE = -1
 """Stands for the number of a row that was withdrawn, as the episode also showed the item without a draw."""
+JOINT_ROWS, JOINT_PEOPLE = 4_000, 5
+"""Of items that are tested together: the most episodes that count, the newest; and of how many people, those who reward most,
+each is left out once."""
 EXPECTED, EXPECTED_ROWS = 0.1, 100.0
 """Prior mean of the cost of withholding an item, as a share of the range of rewards, and its weight in rows."""
 
@@ -156,7 +163,8 @@ class Account:
     interval takes it; span: of the rewards, highest less lowest; cost: what the draws that were not the policy's choice have
     cost so far, by the estimated effect, negative where they paid.
     success, usual: the mean reward of all the times it was shown, for whatever reason, and of all choices: what a counter
-    would say; seen: how many times that is."""
+    would say; seen: how many times that is.
+    chance: of an item that was tested together with others, the probability that it matters at all; nan for others."""
 
     item: str
     shown: int
@@ -171,6 +179,7 @@ class Account:
     success: float = math.nan
     usual: float = math.nan
     seen: float = 0.0
+    chance: float = math.nan
 
     def __str__(self) -> str:
         sure = f", {self.effect:+.2f} ({self.low:+.2f} to {self.high:+.2f})" if math.isfinite(self.high) else ""
@@ -257,9 +266,6 @@ def account(
     effect = mean if math.isnan(effect) else effect
     most = 0.25 * span * span / (p * (1.0 - p))  # the largest variance that psi can have
     spread = float(deviation(n, float(psi.sum()), float(psi @ psi), float(most.mean())))
-    usual = p >= 0.5
-    # Usually shown, and withheld; or usually hidden, and shown.
-    turned = float((usual * (1.0 - a)).sum() - (~usual * a).sum())
     low, high = -math.inf, math.inf
     if span > 0.0:
         if min(shown, n - shown) >= LEAST_EACH:
@@ -270,7 +276,13 @@ def account(
         # No effect is larger than the range of rewards.
         effect = min(max(effect, -span), span)
         low, high = (min(max(end, -span), span) if math.isfinite(end) else end for end in (low, high))
-    return Account(item, shown, n - shown, effect, mean, low, high, spread, span, effect * turned)
+    return Account(item, shown, n - shown, effect, mean, low, high, spread, span, effect * _turned(a, p))
+
+
+def _turned(a: Floats, p: Floats) -> float:
+    """Return how often an item was withheld that is usually shown, less how often one was shown that is usually hidden."""
+    usual = p >= 0.5
+    return float((usual * (1.0 - a)).sum() - (~usual * a).sum())
 
 
 def _whoever_is_left_out(
@@ -333,6 +345,7 @@ class Trial:
         odds: The probabilities of being shown of the items under test.
         expected: The reward expected when it was drawn.
         person: Whom the choice was for, "" if unknown.
+        joint: Whether the items under test are learned of together, by one regression.
     """
 
     decision: str = ""
@@ -340,6 +353,7 @@ class Trial:
     odds: Mapping[str, float] = field(default_factory=dict)
     expected: float = 0.0
     person: str = ""
+    joint: bool = False
 
 
 class Ledger:
@@ -355,6 +369,7 @@ class Ledger:
         self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
         self._latest: dict[int, str] = {}  # names of units, by the number of their latest choice
         self._known: dict[str, tuple[float, Account]] = {}
+        self._low = 0.0  # the lowest possible reward
         self._people = {"": 0}
 
     @property
@@ -374,6 +389,8 @@ class Ledger:
         at: int,
         bounds: tuple[float, float] = (-math.inf, math.inf),
         by: str = "",
+        *,
+        joint: bool = False,
     ) -> None:
         """Add a rewarded choice.
 
@@ -388,6 +405,7 @@ class Ledger:
             at: A number that grows with each choice.
             bounds: The lowest and the highest reward so far.
             by: The person who gave it; "" for the program itself.
+            joint: Whether the items under test are learned of together.
         """
         evidence = self._units.get(unit)
         if evidence is None:
@@ -395,6 +413,9 @@ class Ledger:
                 return
             evidence = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
+        if joint:
+            self._low = bounds[0] if math.isfinite(bounds[0]) else min(self._low, reward)
+            self._forget_joint()
         person = self._people.setdefault(by, len(self._people))
         self._latest.pop(evidence.at, None)
         evidence.rewards[decision], evidence.at, self._latest[at] = (reward, weight), at, unit
@@ -412,7 +433,7 @@ class Ledger:
             if item not in evidence.rows and item not in evidence.untested:
                 columns = self._columns.setdefault(item, _Columns())
                 evidence.rows[item] = len(columns.at)
-                columns.append(float(item in shown), p, mean, expected, at, bounds, person)
+                columns.append(float(item in shown), p, mean, expected, at, bounds, person, joint)
                 self._known.pop(item, None)
 
     def account(self, item: str, span: float) -> Account | None:
@@ -426,10 +447,57 @@ class Ledger:
         a, p, y, g, expected = columns.present()
         if not len(a):
             return None
+        if any(columns.joint):
+            self._fit_jointly(span)
+            return self._known[item][1]
         by = np.array(columns.by)[np.array(columns.at) != GONE]
         result = account(item, a, p, y, g, span, expected=expected, by=by)
         self._known[item] = span, result
         return result
+
+    def _forget_joint(self) -> None:
+        """Drop the accounts of items that were tested together: a reward of one tells of the others."""
+        for item in [item for item, (_, account) in self._known.items() if not math.isnan(account.chance)]:
+            del self._known[item]
+
+    def _fit_jointly(self, span: float) -> None:
+        """Make the accounts of all items that were tested together."""
+        columns = {item: column for item, column in self._columns.items() if any(column.joint)}
+        there = {item: np.array(column.at) != GONE for item, column in columns.items()}
+        places = {item: np.array(column.at)[there[item]] for item, column in columns.items()}
+        at = np.unique(np.concatenate(list(places.values())))[-JOINT_ROWS:]
+        a, p = np.full((2, len(at), len(columns)), 0.5)
+        y, by = np.zeros(len(at)), np.zeros(len(at), dtype=np.int64)
+        for number, (item, column) in enumerate(columns.items()):
+            recent = places[item] >= at[0]
+            rows = at.searchsorted(places[item][recent])
+            a[rows, number], p[rows, number], y[rows], by[rows] = (
+                np.array(values)[there[item]][recent] for values in (column.a, column.p, column.y, column.by)
+            )
+        effects = fit(a, p, y - self._low, span)
+        low, high = (effects.effect + sign * effects.half_widths(span, ALPHA) for sign in (-1.0, 1.0))
+        people, counts = np.unique(by[by > 0], return_counts=True)
+        for person in people[np.argsort(-counts)][:JOINT_PEOPLE] if len(np.unique(by)) > 2 else ():
+            others = fit(a[by != person], p[by != person], y[by != person] - self._low, span)
+            margin = others.half_widths(span, ALPHA)
+            low, high = np.minimum(low, others.effect - margin), np.maximum(high, others.effect + margin)
+        for number, (item, column) in enumerate(columns.items()):
+            own_a, own_p, own_y, own_g, expected = column.present()
+            base = account(item, own_a, own_p, own_y, own_g, span, expected=expected)
+            effect, chance = (float(values[number]) for values in (effects.effect, effects.chance))
+            ends = (-math.inf, math.inf)
+            if min(base.shown, base.withheld) >= LEAST_EACH and span > 0.0:
+                ends = max(float(low[number]), -span), min(float(high[number]), span)
+            self._known[item] = span, replace(
+                base,
+                effect=min(max(effect, -span), span),
+                mean=effect,
+                low=ends[0],
+                high=ends[1],
+                deviation=float(effects.deviation[number]) * math.sqrt(base.rows),
+                cost=chance * effect * _turned(own_a, own_p),
+                chance=chance,
+            )
 
     def accounts(self, items: Sequence[str], span: float) -> dict[int, Account]:
         """Return the accounts of those items that have rows, by position."""
@@ -450,6 +518,7 @@ class Ledger:
             "of_item": of_item[order].astype("<i4"),
             "rows": {name: column[order] for name, column in rows.items()},
             "people": list(self._people),
+            "low": self._low,
             "units": list(self._units),
             "at": np.array([unit.at for unit in units], "<i8"),
             "sizes": np.array([(len(unit.rewards), len(unit.rows), len(unit.untested)) for unit in units], "<i4"),
@@ -482,11 +551,13 @@ class Ledger:
                 at,
             )
         self._units, self._latest = units, {unit.at: name for name, unit in units.items()}
+        self._low = float(state["low"])
         self._people, self._known = {name: number for number, name in enumerate(state["people"])}, {}
 
     def withdraw(self, at: int) -> None:
         """Drop the rows of the unit whose latest choice has the number `at`, if it is there."""
         if at in self._latest:
+            self._forget_joint()
             for item, row in self._units.pop(self._latest.pop(at)).rows.items():
                 self._columns[item].at[row] = GONE
                 self._known.pop(item, None)
@@ -525,21 +596,30 @@ def _joined(name: str, columns: Iterable[_Columns]) -> Any:
 
 
 class _Columns:
-    """The rows of one item. by: the number of who rewarded; expected: the reward expected from the situation; g: that plus the
+    """The rows of one item. by: the number of who rewarded; joint: whether others were tested with it; expected: the reward expected from the situation; g: that plus the
     mean surprise of the item's earlier rows."""
 
-    __slots__ = ("a", "at", "by", "expected", "g", "p", "y")
+    __slots__ = ("a", "at", "by", "expected", "g", "joint", "p", "y")
 
     def __init__(self) -> None:
-        self.a, self.p, self.y, self.g, self.expected = (array("d") for _ in range(5))
+        self.a, self.p, self.y, self.g, self.expected, self.joint = (array("d") for _ in range(6))
         self.at, self.by = array("q"), array("q")
 
     def append(
-        self, a: float, p: float, y: float, expected: float, at: int, bounds: tuple[float, float], by: int
+        self,
+        a: float,
+        p: float,
+        y: float,
+        expected: float,
+        at: int,
+        bounds: tuple[float, float],
+        by: int,
+        joint: bool,
     ) -> None:
         g = min(max(expected + self._beyond(), bounds[0]), bounds[1])
         for column, value in ((self.a, a), (self.p, p), (self.y, y), (self.g, g), (self.expected, expected)):
             column.append(value)
+        self.joint.append(float(joint))
         self.at.append(at)
         self.by.append(by)
 

@@ -30,6 +30,7 @@ class Independent:
     those that chance decided about earlier in the same episode, the probability of being shown that they had then, and whether
     they are: it is not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no
     more. What takes the place of the withheld is never under test.
+    fills: whether something takes the place of the withheld.
     challengers: (position, probability) of those that may come before all others, one at a time. Chance decides about them first;
     if none of them comes first, it decides about those under test, unless challengers would hide too often what would be shown.
     """
@@ -40,6 +41,7 @@ class Independent:
     together: int = 1
     drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
     challengers: tuple[tuple[int, float], ...] = ()
+    fills: bool = True
 
     @cached_property
     def _outside(self) -> dict[int, float]:
@@ -89,6 +91,8 @@ class Independent:
     def slate(self, shown: Mapping[int, bool]) -> Slate:
         """Return what is shown if chance decided so about each candidate under test."""
         listed = [index for index in self.order[: self.k] if shown.get(index, True)]
+        if not self.fills:
+            return tuple(listed)
         free = [index for index in self.order[self.k :] if self.drawn.get(index, (1.0, True))[0] == 1.0]
         return (*listed, *free[: self.k - len(listed)])
 

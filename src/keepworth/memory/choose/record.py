@@ -32,12 +32,14 @@ class PolicyRecord:
         bounds: The lowest and the highest possible reward, which the engine sets.
         newest: The most rewarded choices that it remembers.
         quorum: How many people must agree on a shared item before it counts for others; 0 for never.
+        finds_sets: Whether the policy decides how many items are shown where `Query.size` is set.
         keeps_accounts: Whether it answers `worth`, `met`, `units` and `accounts`; else the engine computes them from the log.
     """
 
     bounds: tuple[float, float] = (0.0, 1.0)
     newest: int = 1_000_000_000
     quorum: int = 0
+    finds_sets: bool = False
     keeps_accounts: bool = False
 
     def __len__(self) -> int:

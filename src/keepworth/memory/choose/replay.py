@@ -167,7 +167,14 @@ def _logged(news: News, person: str, choice: Choice, credit: float | None, *, st
     odds, expected, named = details.get("odds") or {}, details.get("expected", 0.0), details.get("named")
     return LoggedChoice(
         tuple(decision.chosen),
-        Trial(decision.id, news.episode, odds, expected, person or news.scope.user),
+        Trial(
+            decision.id,
+            news.episode,
+            odds,
+            expected,
+            person or news.scope.user,
+            joint=bool(details.get("joint")),
+        ),
         credit=credit,
         instead=details.get("instead", math.nan),
         roles=None if named is None else named.get(choice.action, [NONE]),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from keepworth.memory.choose.ledger import Trial
     from keepworth.memory.memory import Memory
     from keepworth.memory.overlay import Bank
+    from keepworth.memory.search.how_many import SetSize
 
 
 MANY = 1_000_000_000
@@ -43,7 +44,8 @@ class Query:
     """A situation as memory sees it. time: by the memory's clock; episode: its number; step: within it.
 
     learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
-    asked, "" where nobody said. most: how many items may be shown."""
+    asked, "" where nobody said. most: how many items may be shown. size: where the memory decides how many, what the words of the
+    question say of that."""
 
     text: str
     vector: Vectors
@@ -56,6 +58,7 @@ class Query:
     learning: bool = True
     by: str = ""
     most: int = MANY
+    size: SetSize | None = None
 
 
 class ItemTable(Protocol):

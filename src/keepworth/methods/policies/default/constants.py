@@ -71,6 +71,9 @@ LEAST = 10.0
 BUDGET = 0.01
 """Expected cost of a test for each episode, as a share of the range of rewards, above which `WITHHOLD` is lowered. An item whose
 gain near the question is larger is not tested there."""
+KNOWN, SELDOM = 0.95, 0.05
+"""Of items that somebody tests together: the probability that one matters from which on it is known to; and how often one that is
+known to help is left out, and one that is known to harm shown."""
 
 # What is shown besides.
 PROVEN = 5

@@ -30,6 +30,7 @@ from keepworth.methods.policies.default.models import (
     _Weights,
 )
 from keepworth.methods.policies.default.saved import SavedChoices
+from keepworth.methods.policies.default.subsets import MOST
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -95,6 +96,26 @@ class Estimates(SavedChoices):
         if len(self._names) != len(self._numbered):
             self._names = list(self._numbered)
         return [self._names[number] for number in best.tolist()]
+
+    def sets_near(self, vector: Vectors, ids: Sequence[str]) -> tuple[list[int], Rows, Floats, Floats]:
+        """Return which of the candidates rewards near a question are about: at most `MOST`, those first that were shown there,
+        by their places; and for each reward the subset of them that was shown, how much it counts, and the reward. Rewards with
+        other items are left out, as these may have earned them."""
+        near = self._near(vector)
+        lengths = self._ends[near.rows + 1] - self._ends[near.rows]
+        entries = (self._ends[near.rows] + lengths - lengths.cumsum()).repeat(lengths) + np.arange(lengths.sum())
+        shown, row = self._shown[entries], np.arange(len(near.rows)).repeat(lengths)
+        counts = near.weight[PLAIN]
+        times = np.bincount(shown, counts[row], len(self._numbered))
+        numbers = [self._numbered.get(id, 0) for id in ids]
+        places = sorted(range(len(ids)), key=lambda place: not (numbers[place] and times[numbers[place]] >= NEGLIGIBLE))
+        places = sorted(places[:MOST])
+        bits = np.zeros(len(self._numbered), dtype=np.int64)
+        bits[[numbers[place] for place in places]] = 1 << np.arange(len(places))
+        bits[0] = 0  # stands for those that were never shown
+        subsets = np.bincount(row, bits[shown], len(near.rows)).astype(np.int64)
+        known = np.bincount(row, bits[shown] == 0, len(near.rows)) == 0
+        return places, subsets[known], counts[known], self._rewards[near.rows[known]]
 
     # Judging arms.
 

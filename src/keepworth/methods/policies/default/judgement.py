@@ -19,17 +19,22 @@ from keepworth.methods.policies.default.constants import (
     BUDGET,
     CLEAR,
     FADE,
+    FAILING,
     FOREIGN,
+    KNOWN,
     LASTING,
     LEAST,
     NEGLIGIBLE,
+    SELDOM,
     WITHHOLD,
 )
 from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, OWN, SHOWN, WAYS
+from keepworth.methods.policies.default.subsets import FIRM, LEAST_LIKELY, SURELY, UNLIKELY, Need, find_need
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
 if TYPE_CHECKING:
     from keepworth.base.arrays import Floats, Vectors
+    from keepworth.memory.search.how_many import SetSize
 
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Stands for an item before the first reward."""
@@ -178,6 +183,8 @@ class CandidateJudge(TrialChances):
         if isinstance(choice, Independent) and (odds := choice.odds_of(use.part)):
             ids = {index: use.candidates.items[index].id for index in odds}
             details["odds"] = {ids[index]: p for index, p in odds.items()}
+            if choice.together > 1 and choice.fills:
+                details["joint"] = True
             main = choice.order[: choice.k]
             if withheld := [ids[index] for index in odds if index in main and index not in slate]:
                 details["withheld"] = withheld
@@ -187,6 +194,26 @@ class CandidateJudge(TrialChances):
             searched_first = values.expected + float(values.means[0])
             details["instead"] = round(self.at_stake(searched_first, shown=0 in slate), 6)
         return details
+
+    def need(self, vector: Vectors, size: SetSize, ids: Sequence[str], values: Judgement) -> Need | None:
+        """Return what a question needs of the candidates; None if there are too few rewards near it.
+
+        Args:
+            vector: The question's vector.
+            size: What its words say.
+            ids: The candidates.
+            values: What rewards say about each of them by itself.
+        """
+        places, shown, counts, rewards = self.sets_near(vector, ids)
+        if not places or float(counts.sum()) < FIRM:
+            return None
+        rest = min(size.answers, default=1.0) * UNLIKELY
+        likely = [size.answers[place] if place < len(size.answers) else rest for place in places]
+        helps = [values.near[place] > 0.0 and values.is_clear(place) for place in places]
+        likely = np.where(helps, SURELY, 1.0) * np.maximum(likely, LEAST_LIKELY)
+        need = find_need(shown, counts, rewards, likely, size.none)
+        tests = tuple((places[note], out) for note, out in need.tests)
+        return replace(need, notes=tuple(places[note] for note in need.notes), tests=tests)
 
     def worth(self, query: Query, item: Item) -> Worth:
         """Return what showing an item adds at a question, according to rewards."""
@@ -237,6 +264,14 @@ def _is_clear(gain: float, times: float) -> bool:
     return bool(times >= 3.0 and abs(gain) * math.sqrt(times) > CLEAR)
 
 
+def _left_out(share: float, account: Account | None) -> float:
+    """Return the probability with which an item is left out that is tested together with others: twice the share that somebody
+    wants, so that all of them are known the sooner; and next to never, or nearly always, once it is known to help or to harm."""
+    if account is None or not account.chance >= KNOWN:
+        return min(2.0 * share, 0.5)
+    return SELDOM if account.effect > 0.0 else 1.0 - SELDOM
+
+
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Orders candidates by their relative score plus their gain. withhold, least, budget: see `WITHHOLD`, `LEAST`, `BUDGET`."""
@@ -252,8 +287,20 @@ class Ranked:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
         assert isinstance(values, Judgement)
-        shares = enumerate(item.tested for item in candidates.listed(pool))
-        return self.rank(values, query.most, {index: share for index, share in shares if share})
+        items = candidates.listed(pool)
+        shares = {index: item.tested for index, item in enumerate(items) if item.tested}
+        if query.size is None:
+            return self.rank(values, query.most, shares)
+        ranked = self.rank(values, query.size.number, shares)
+        need = None if shares else self.record.need(query.vector, query.size, [item.id for item in items], values)
+        if need is None:
+            return ranked if query.size.number else ranked.certain()
+        # What is needed, in the order of what is expected of it; nothing takes the place of what is left out.
+        order = sorted(ranked.order, key=lambda index: index not in need.notes)
+        challengers = ranked.challengers if need.notes and 1.0 - need.expected > FAILING[1] else ()
+        return Independent(
+            tuple(order), len(need.notes), need.tests, len(need.tests), challengers=challengers, fills=False
+        )
 
     def rank(self, values: Judgement, most: int, shares: Mapping[int, float]) -> Independent:
         """Return the order of the candidates, with the tests and trials that chance decides.
@@ -262,6 +309,7 @@ class Ranked:
             values: What rewards say about the candidates.
             most: How many of them may be shown.
             shares: By candidate, the probability with which somebody wants it to be left out, who then waits for no trials.
+                Several are tested together: see `_left_out`.
         """
         gains, accounts, moving = values.means, values.accounts, self.record.may_move
         order = tuple(np.argsort(-(values.faded + gains if moving else values.searched), kind="stable").tolist())
@@ -269,21 +317,22 @@ class Ranked:
         if moving and values.better is not None:
             likely = enumerate(values.better.tolist())
             challengers = tuple((index, p) for index, p in likely if p > NEGLIGIBLE and index != order[0])
+        wanted = [index for index in order[:most] if index in shares]
+        if len(wanted) > 1:
+            up = [(index, _left_out(shares[index], accounts.get(index))) for index in wanted]
+            return Independent(order, most, tuple(up), together=len(up))
         # Items with the fewest tests come first. An item that helps here is only withheld if the budget is larger than that.
         # While all rewards are the same a test beside trials measures nothing that these do not.
         tested = ((gains < 5.0 * self.budget) & (values.seen >= self.least)).nonzero()[0].tolist()
         if challengers and self.record.all_same:
             tested = []
         tested.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
-        up = list[tuple[int, float]]()
+        up = []
         for index in tested:
             measured = accounts.get(index)
             if index in order[:most] and index not in shares and (measured is None or not measured.over):
                 cost = EXPECTED if measured is None else measured.withholding_costs
                 up.append((index, rate(self.withhold, cost, self.budget)))
-        wanted = [
-            index for index in order[:most] if index in shares and not (index in accounts and accounts[index].over)
-        ]
-        wanted.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
+        wanted = [index for index in wanted if not (index in accounts and accounts[index].over)]
         up = [*((index, shares[index]) for index in wanted), *up]
         return Independent(order, most, tuple(up), challengers=() if wanted else challengers)

@@ -34,7 +34,7 @@ _NOTHING: Floats = np.zeros(0)
 class RewardRecord(Advising):
     """The rewarded choices, and what they say about items, which go by id, and about actions."""
 
-    keeps_accounts = True
+    keeps_accounts = finds_sets = True
 
     def learn(self, use: Use, pool: Pool) -> None:
         """Add a rewarded choice. A later reward of the same decision replaces the earlier one through the same channel. Those
@@ -54,7 +54,7 @@ class RewardRecord(Advising):
         if others:
             earned = self.in_rewards(float(np.average([*self._rewards[others], reward], weights=parts)))
         evidence = (shown, trial.odds, trial.expected, self._total, self.bounds, use.by)
-        self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence)
+        self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence, joint=trial.joint)
         person = self._persons.setdefault(trial.person, len(self._persons))
         speaker = use.by if claim == 1.0 else find_channel(logged.source)
         trust = self._trust.believed(speaker)

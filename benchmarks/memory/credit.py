@@ -66,7 +66,9 @@ def together(kind: str, arm: str, seed: int, tasks: int) -> dict[str, float]:
     world = np.random.default_rng([21, seed])
     words = [f"word{int(number)}" for number in world.permutation(1000)[:TEN]]
     with Memory(encoder="hashing", seed=seed, writer=None) as memory:
-        texts = {item.id: item.text for item in memory.add_many([f"To reset the router mind {word}." for word in words])}
+        texts = {
+            item.id: item.text for item in memory.add_many([f"To reset the router mind {word}." for word in words])
+        }
         matter = [list(texts)[int(index)] for index in world.choice(TEN, 2, replace=False)]
         chances, tokens, failed = list[float](), list[int](), dict.fromkeys(texts, 0)
         for task in range(tasks):
@@ -100,7 +102,9 @@ def twenty(arm: str, seed: int) -> dict[str, float]:
     places = world.choice(TEN, 20, p=NEXT_PLACE ** np.arange(TEN) / (NEXT_PLACE ** np.arange(TEN)).sum())
     with Memory(encoder="hashing", seed=seed, writer=None) as memory:
         for name in names:
-            memory.add_many([f"how to fix {name}" + "".join(f" with tool{n}{name}" for n in range(more)) for more in range(TEN)])
+            memory.add_many(
+                [f"how to fix {name}" + "".join(f" with tool{n}{name}" for n in range(more)) for more in range(TEN)]
+            )
         first = {name: [hit.id for hit in memory.search(f"how to fix {name}", top_k=TEN)] for name in names}
         matter = {name: first[name][place] for name, place in zip(names, places.tolist(), strict=True)}
         size = {item.id: tokens_of(item.text) for item in memory.get_all(limit=1000)}

@@ -74,7 +74,7 @@ def fit(a: Floats, p: Floats, y: Floats, span: float) -> JointEffects:
         y: The rewards, from which what the question explains may be taken.
         span: The range of rewards.
     """
-    n, items = a.shape
+    items = a.shape[1]
     drawn, shift, y = a - p, p - 0.5, y / span
     effect, chance, usual = np.zeros(items), np.full(items, MATTERS), float(y.mean())
     variance = np.full(items, TYPICAL**2)

@@ -488,15 +488,18 @@ class Ledger:
             ends = (-math.inf, math.inf)
             if min(base.shown, base.withheld) >= LEAST_EACH and span > 0.0:
                 ends = max(float(low[number]), -span), min(float(high[number]), span)
-            self._known[item] = span, replace(
-                base,
-                effect=min(max(effect, -span), span),
-                mean=effect,
-                low=ends[0],
-                high=ends[1],
-                deviation=float(effects.deviation[number]) * math.sqrt(base.rows),
-                cost=chance * effect * _turned(own_a, own_p),
-                chance=chance,
+            self._known[item] = (
+                span,
+                replace(
+                    base,
+                    effect=min(max(effect, -span), span),
+                    mean=effect,
+                    low=ends[0],
+                    high=ends[1],
+                    deviation=float(effects.deviation[number]) * math.sqrt(base.rows),
+                    cost=chance * effect * _turned(own_a, own_p),
+                    chance=chance,
+                ),
             )
 
     def accounts(self, items: Sequence[str], span: float) -> dict[int, Account]:
@@ -596,8 +599,8 @@ def _joined(name: str, columns: Iterable[_Columns]) -> Any:
 
 
 class _Columns:
-    """The rows of one item. by: the number of who rewarded; joint: whether others were tested with it; expected: the reward expected from the situation; g: that plus the
-    mean surprise of the item's earlier rows."""
+    """The rows of one item. by: the number of who rewarded; joint: whether others were tested with it; expected: the reward
+    expected from the situation; g: that plus the mean surprise of the item's earlier rows."""
 
     __slots__ = ("a", "at", "by", "expected", "g", "joint", "p", "y")
 

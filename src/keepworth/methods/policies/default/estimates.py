@@ -30,7 +30,7 @@ from keepworth.methods.policies.default.models import (
     _Weights,
 )
 from keepworth.methods.policies.default.saved import SavedChoices
-from keepworth.methods.policies.default.subsets import MOST
+from keepworth.methods.policies.default.subsets import MOST, SetRewards
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -97,10 +97,9 @@ class Estimates(SavedChoices):
             self._names = list(self._numbered)
         return [self._names[number] for number in best.tolist()]
 
-    def sets_near(self, vector: Vectors, ids: Sequence[str]) -> tuple[list[int], Rows, Floats, Floats]:
+    def sets_near(self, vector: Vectors, ids: Sequence[str]) -> tuple[list[int], SetRewards]:
         """Return which of the candidates rewards near a question are about: at most `MOST`, those first that were shown there,
-        by their places; and for each reward the subset of them that was shown, how much it counts, and the reward. Rewards with
-        other items are left out, as these may have earned them."""
+        by their places; and these rewards. Rewards with other items are left out, as these may have earned them."""
         near = self._near(vector)
         lengths = self._ends[near.rows + 1] - self._ends[near.rows]
         entries = (self._ends[near.rows] + lengths - lengths.cumsum()).repeat(lengths) + np.arange(lengths.sum())
@@ -115,7 +114,11 @@ class Estimates(SavedChoices):
         bits[0] = 0  # stands for those that were never shown
         subsets = np.bincount(row, bits[shown], len(near.rows)).astype(np.int64)
         known = np.bincount(row, bits[shown] == 0, len(near.rows)) == 0
-        return places, subsets[known], counts[known], self._rewards[near.rows[known]]
+        place_of = np.full(len(self._numbered), -1)
+        place_of[[numbers[place] for place in places]] = np.arange(len(places))
+        place_of[0] = -1
+        rows = near.rows[known]
+        return places, SetRewards(subsets[known], place_of[self._lead[rows]], counts[known], self._rewards[rows])
 
     # Judging arms.
 

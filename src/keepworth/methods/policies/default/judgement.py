@@ -29,7 +29,7 @@ from keepworth.methods.policies.default.constants import (
     WITHHOLD,
 )
 from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, OWN, SHOWN, WAYS
-from keepworth.methods.policies.default.subsets import FIRM, LEAST_LIKELY, SURELY, UNLIKELY, Need, find_need
+from keepworth.methods.policies.default.subsets import FIRM, LEAST_LIKELY, UNLIKELY, Need, find_need
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
 if TYPE_CHECKING:
@@ -195,23 +195,23 @@ class CandidateJudge(TrialChances):
             details["instead"] = round(self.at_stake(searched_first, shown=0 in slate), 6)
         return details
 
-    def need(self, vector: Vectors, size: SetSize, ids: Sequence[str], values: Judgement) -> Need | None:
+    def need(self, vector: Vectors, size: SetSize, ids: Sequence[str], order: Sequence[int]) -> Need | None:
         """Return what a question needs of the candidates; None if there are too few rewards near it.
 
         Args:
             vector: The question's vector.
             size: What its words say.
             ids: The candidates.
-            values: What rewards say about each of them by itself.
+            order: The order in which they are shown, by their places.
         """
-        places, shown, counts, rewards = self.sets_near(vector, ids)
-        if not places or float(counts.sum()) < FIRM:
+        places, rewards = self.sets_near(vector, ids)
+        if not places or float(rewards.counts.sum()) < FIRM:
             return None
         rest = min(size.answers, default=1.0) * UNLIKELY
         likely = [size.answers[place] if place < len(size.answers) else rest for place in places]
-        helps = [values.near[place] > 0.0 and values.is_clear(place) for place in places]
-        likely = np.where(helps, SURELY, 1.0) * np.maximum(likely, LEAST_LIKELY)
-        need = find_need(shown, counts, rewards, likely, size.none)
+        likely = [max(chance, LEAST_LIKELY) for chance in likely]
+        ordered = [places.index(place) for place in order if place in places]
+        need = find_need(rewards, ordered, likely, size.none)
         tests = tuple((places[note], out) for note, out in need.tests)
         return replace(need, notes=tuple(places[note] for note in need.notes), tests=tests)
 
@@ -292,7 +292,7 @@ class Ranked:
         if query.size is None:
             return self.rank(values, query.most, shares)
         ranked = self.rank(values, query.size.number, shares)
-        need = None if shares else self.record.need(query.vector, query.size, [item.id for item in items], values)
+        need = None if shares else self.record.need(query.vector, query.size, [item.id for item in items], ranked.order)
         if need is None:
             return ranked if query.size.number else ranked.certain()
         # What is needed, in the order of what is expected of it; nothing takes the place of what is left out.

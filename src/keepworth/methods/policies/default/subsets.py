@@ -1,9 +1,10 @@
 """Which notes a question needs: the smallest set that keeps the reward, for searches that decide how many notes they show.
 
 Rewards of a question come with the set of notes that was shown. A *claim* says which sets suffice there: those with one certain
-note, with one of two notes, with both of two, or all of them, as no note matters. If a claim is true, the mean reward has one
-level where the set suffices and a lower one where it does not. There are 101 claims about ten notes, and 21 pairs of levels, so
-that the probability of each pair given the rewards is computed by enumeration (`find_need`): no sampling, no approximation.
+note, with one of two notes, with both of two, those in which one certain note comes first, or all of them, as no note matters.
+If a claim is true, the mean reward has one level where the set suffices and a lower one where it does not. There are 111 claims
+about ten notes, and 21 pairs of levels, so that the probability of each pair given the rewards is computed by enumeration
+(`find_need`): no sampling, no approximation.
 
 What follows from it:
 
@@ -34,25 +35,23 @@ if TYPE_CHECKING:
 
 MOST = 10
 """The most notes of which sets are compared."""
-ONE, EITHER, BOTH = 0.66, 0.17, 0.17
-"""Prior probabilities if notes matter: one does; either of two suffices; two only help together."""
+ONE, EITHER, BOTH, FIRST = 0.55, 0.15, 0.15, 0.15
+"""Prior probabilities if notes matter: one does; either of two suffices; two only help together; one does where it is first."""
 NONE = (0.1, 0.9)
 """The least and the largest prior probability that no note matters, which is that by the words of the question."""
 LEVELS = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """The mean rewards that are told apart."""
 STEPS = {1: 0.05, 2: 0.3}
-"""Prior weight of a pair of levels so many steps apart, beside 1 for those that are farther apart: small differences are rarer."""
+"""Prior weight of a pair of levels so many steps apart, beside 1 for others: small differences are rarer."""
 PRICE = 0.02
 """What a note must add to be shown, as a share of the reward that is expected."""
 OUT, COST = 0.8, 0.035
 """Probability with which a note under test is left out, and what all tests of a search may be expected to cost."""
 FIRM = 0.5
 """So many rewards near a question are needed: with fewer its words decide."""
-SURELY = 100.0
-"""A note that was clearly right where it stood first is so many times as likely."""
 UNLIKELY, LEAST_LIKELY = 0.5, 0.02
 """How likely the notes answer whose words were not judged, as a share of the least of the judged ones; and the least of all."""
-SURE = 0.95
+SURE = 0.99
 """A note that matters with this probability is tested no more."""
 
 _PAIRS = [(high, low) for high, low in combinations(reversed(range(len(LEVELS))), 2)]
@@ -93,14 +92,30 @@ def _two_of(n: int) -> tuple[list[int], list[int]]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def find_need(shown: Masks, counts: Floats, rewards: Floats, likely: Sequence[float], none: float) -> Need:
+@dataclass(frozen=True, slots=True)
+class SetRewards:
+    """The rewards of a question, each column of shape (rewards,).
+
+    Attributes:
+        subsets: The number of the subset that was shown: bit i stands for note i.
+        first: The note that stood first; -1 for none.
+        counts: How much each reward counts.
+        values: The rewards, from 0 to 1.
+    """
+
+    subsets: Masks
+    first: Masks
+    counts: Floats
+    values: Floats
+
+
+def find_need(rewards: SetRewards, order: Sequence[int], likely: Sequence[float], none: float) -> Need:
     """Return what a question needs.
 
     Args:
-        shown: For each reward of the question, the number of the subset that was shown: bit i stands for note i.
-        counts: How much each of them counts.
-        rewards: The rewards, from 0 to 1.
-        likely: For each note, at most `MOST`, how likely it answers, on any scale above 0.
+        rewards: Those of the question.
+        order: All notes, at most `MOST`, in the order in which they are shown.
+        likely: For each note how likely it answers, on any scale above 0.
         none: How probable it is that no note matters, before any reward.
     """
     n, alone = len(likely), np.asarray(likely, dtype=np.float64)
@@ -109,11 +124,21 @@ def find_need(shown: Masks, counts: Floats, rewards: Floats, likely: Sequence[fl
     alone, pairs = alone / alone.sum(), alone[first] * alone[second]
     pairs = pairs / (pairs.sum() or 1.0)
     none = min(max(none, NONE[0]), NONE[1])
-    prior = (1.0 - none) * np.concatenate([ONE * alone, EITHER * pairs, BOTH * pairs])
-    # How often each claim says that the set sufficed, and what was earned then; and where it did not.
-    of_set, won_by_set = (np.bincount(shown, column, len(holds)) for column in (counts, counts * rewards))
-    times, earned = of_set @ suffices, won_by_set @ suffices
-    all_times, all_earned = float(counts.sum()), float(counts @ rewards)
+    prior = (1.0 - none) * np.concatenate([ONE * alone, EITHER * pairs, BOTH * pairs, FIRST * alone])
+    # How often each claim says that the set sufficed, and what was earned then.
+    columns = (rewards.counts, rewards.counts * rewards.values)
+    times, earned = (
+        np.concatenate(
+            [
+                np.bincount(rewards.subsets, column, len(holds)) @ suffices,
+                np.bincount(rewards.first + 1, column, n + 1)[1:],
+            ]
+        )
+        for column in columns
+    )
+    all_times, all_earned = (float(column.sum()) for column in columns)
+    first_of = np.where(holds.any(axis=1), np.asarray(order)[holds[:, order].argmax(axis=1)], -1)
+    suffices = np.hstack([suffices, first_of[:, None] == np.arange(n)])
     log = np.log(prior)[:, None] + np.log(_APART / _APART.sum())
     for level, of, won in ((_HIGH, times, earned), (_LOW, all_times - times, all_earned - earned)):
         log = log + np.outer(won, np.log(level)) + np.outer(of - won, np.log(1.0 - level))
@@ -132,7 +157,7 @@ def find_need(shown: Masks, counts: Floats, rewards: Floats, likely: Sequence[fl
 
 def _matters(note: int, best: int, suffices: Floats, chances: Floats) -> float:
     """Return the probability that a set suffices with a note and not without it."""
-    return float((suffices[best] - suffices[best & ~(1 << note)]) @ chances)
+    return float((suffices[best] - suffices[best & ~(1 << note)]).clip(0.0) @ chances)
 
 
 def _tests(best: int, doubtful: Sequence[int], value: Floats) -> tuple[tuple[tuple[int, float], ...], float]:

@@ -123,7 +123,8 @@ def _cost_lines(plans: Sequence[SplitFile]) -> Lines:
     )
     yield NoteLine(
         f"The cost: while it runs, the assistant sees these lines only where they fit what is asked, and in {SHARE:.0%} of the "
-        "turns where one fits that is not in the context yet chance leaves it out. "
+        "turns where one fits that is not in the context yet chance leaves it out; where several fit, each in "
+        f"{min(2 * SHARE, 0.5):.0%} of them, until it is known. "
         f"{listed[0].upper()}{listed[1:]}. It needs `keepworth serve` and turns with an outcome. Git shows the files as changed: "
         "leave them out of commits until `restore`."
     )

@@ -113,12 +113,12 @@ class Estimates(SavedChoices):
         bits[[numbers[place] for place in places]] = 1 << np.arange(len(places))
         bits[0] = 0  # stands for those that were never shown
         subsets = np.bincount(row, bits[shown], len(near.rows)).astype(np.int64)
-        known = np.bincount(row, bits[shown] == 0, len(near.rows)) == 0
+        alone = np.bincount(row, bits[shown] == 0, len(near.rows)) == 0
         place_of = np.full(len(self._numbered), -1)
         place_of[[numbers[place] for place in places]] = np.arange(len(places))
         place_of[0] = -1
-        rows = near.rows[known]
-        return places, SetRewards(subsets[known], place_of[self._lead[rows]], counts[known], self._rewards[rows])
+        rows = near.rows[alone]
+        return places, SetRewards(subsets[alone], place_of[self._lead[rows]], counts[alone], self._rewards[rows])
 
     # Judging arms.
 

@@ -1,6 +1,9 @@
 """Whose credit: which of the notes that are read together a reward is due to, and what finding out costs.
 
     python -m benchmarks.memory.credit --draws 20 --json benchmarks/memory/credit.json
+    python -m benchmarks.memory.credit --draws 10 --only lines --json benchmarks/memory/credit.json
+
+With `--only` the other worlds of the file stay as they are.
 
 Worlds, of which nothing but rewards tells the notes apart:
 
@@ -29,6 +32,7 @@ The settings were chosen with other worlds: eight or nine notes, .85 against .25
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Set
 from functools import partial
 from typing import Any
@@ -206,22 +210,17 @@ def main() -> None:
         "lines": {"together": lines, "each by itself": by_itself},
         "coins": {"together": partial(lines, coins=True)},
     }
-    results: dict[str, Any] = {}
+    setting, results = machine(), dict[str, Any]()
+    if options.json is not None and options.json.exists():
+        results = json.loads(options.json.read_text("utf-8"))["worlds"]
     for world, arms in worlds.items():
         if options.only in (None, world):
+            command = f"python -m benchmarks.memory.credit --only {world} --draws {options.draws}"
             results[world] = {arm: table(measure, options.draws) for arm, measure in arms.items()}
+            results[world] |= {"command": command, "machine": setting}
             print(world, results[world], flush=True)
     chance = {"one": 1 / TEN, "both": 2 / TEN / (TEN - 1), "either": 2 / TEN}
-    save(
-        options.json,
-        {
-            "command": f"python -m benchmarks.memory.credit --draws {options.draws}",
-            "machine": machine(),
-            "chance is right": chance,
-            "oracle": {"right": 1.0, "points": 0.0},
-            "worlds": results,
-        },
-    )
+    save(options.json, {"chance is right": chance, "oracle": {"right": 1.0, "points": 0.0}, "worlds": results})
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ How it works, in the order of the data.
 5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `WITHHOLD`, so
    that its effect over all questions is measured: see `keepworth.memory.choose.ledger`. `BUDGET` bounds what this costs. Where
    rewards near the question are not `CLEAR`, the effect that the experiment is sure of takes the place of the estimates' gain.
+   Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until they are `KNOWN`; those
+   that are known to help are then withheld `SELDOM`, those that are known to harm shown `SELDOM`.
+   Where the memory decides how many items it shows (`top_k="auto"`), the smallest set that keeps the reward is learned, and
+   sets are shown on purpose: see `subsets`.
 
 6. **The propensity** (`keepworth.memory.choose.propensity`). Trials and tests are drawn from stated probabilities, so the
    probability of exactly what was shown is known, and is logged.

@@ -1,9 +1,11 @@
 """How well each signal is recognised, and what it says of the answer: precision, recall and the fitted weights.
 
     python -m benchmarks.memory.signals [--fit] [--json benchmarks/memory/signals.json]
+    python -m benchmarks.memory.signals --messages FILE
 
 The labelled turns are in `tests/memory/signals`, made by somebody who knew no rule. Rules and weights come from `turns_dev.json`
-alone; `turns_test.json` is only counted. With --fit the values and weights of `signals.toml` are written anew from the dev half.
+alone; `turns_test.json` is only counted. With --fit the weights of `signals.toml` are written anew from the dev half, whose
+messages are read for it by weights that were fitted without their session (`benchmarks.memory.reply_weights`).
 
 Recognised: of the tools and messages that rules call by a name, how many the labels call so too (precision), and the other way
 round (recall); for messages also by language. A signal of a turn is what is left of its signals after a later one of the same
@@ -14,6 +16,9 @@ weight is twice the difference from what is usual, with two imagined answers tha
 the difference points away from the value. For checks and tools usual is what is so over all turns with one, as to pass is
 no news where nearly all pass; for what the user does it is one half. A signal seen fewer than ten times keeps the weight that was
 given to it by hand.
+
+With --messages only the messages of a file are counted, which has a list of rows with `language`, `before`, `message` and `label`
+(`correction`, `thanks`, `repetition` or `none`), as `messages_dev.json`.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import machine
+from benchmarks.memory.reply_weights import key_of, read_turns_apart
 from benchmarks.record import arguments, save
 from keepworth.memory import signals
 
@@ -66,9 +72,9 @@ def read_message(turn: Turn) -> str:
     return signals.read_reply(turn["next"], turn["before"]) if turn["next"] else ""
 
 
-def read_turn(turn: Turn) -> list[str]:
-    """Return the signals of a turn that count: of each family the last."""
-    seen = [*read_tools(turn), ENDS.get(turn["end"], ""), read_message(turn)]
+def read_turn(turn: Turn, message: str) -> list[str]:
+    """Return the signals of a turn that count: of each family the last. message: what its next message is read as."""
+    seen = [*read_tools(turn), ENDS.get(turn["end"], ""), message]
     last = {signals.find_signal(name).family: name for name in seen if name}
     return list(last.values()) or ["silent"]
 
@@ -103,12 +109,31 @@ def label_of_message(turn: Turn) -> str:
     return name if name in MESSAGES else ""
 
 
-def outcomes(turns: Sequence[Turn]) -> dict[str, dict[str, Any]]:
-    """Return what each signal says of the answers: counts of outcomes, and the value and weight that follow."""
+def read_apart(turn: Turn, apart: dict[str, str]) -> str:
+    """Return the signal of a turn's next message by weights that were fitted without its session.
+
+    Args:
+        turn: A turn of the dev half.
+        apart: What `read_turns_apart` returns.
+    """
+    if not turn["next"]:
+        return ""
+    name = apart[key_of(turn["next"], turn["before"])]
+    rule = signals.read_rules(turn["next"], turn["before"])
+    return name or (rule if rule == "new-subject" else "")
+
+
+def outcomes(turns: Sequence[Turn], read: Callable[[Turn], str] = read_message) -> dict[str, dict[str, Any]]:
+    """Return what each signal says of the answers: counts of outcomes, and the value and weight that follow.
+
+    Args:
+        turns: The turns.
+        read: What reads the next message of a turn.
+    """
     table: dict[str, Counter[str]] = defaultdict(Counter)
     families: dict[str, Counter[str]] = defaultdict(Counter)
     for turn in turns:
-        for name in read_turn(turn):
+        for name in read_turn(turn, read(turn)):
             table[name][turn["labels"]["outcome"]] += 1
             families[signals.find_signal(name).family][turn["labels"]["outcome"]] += 1
     usual = {family: good_share(families[family]) for family in ("check", "tool")}
@@ -148,6 +173,26 @@ def measure(half: str) -> dict[str, Any]:
     }
 
 
+def measure_messages(path: Path) -> dict[str, Any]:
+    """Count how the messages of a file are read, in English and in other languages, and how many that say nothing are read as
+    something."""
+    rows = json.loads(path.read_text("utf-8"))
+    called = [signals.read_reply(row["message"], row["before"]).replace("new-subject", "") for row in rows]
+    result: dict[str, Any] = {}
+    for title, chosen in (("English", lambda language: language == "en"), ("other", lambda language: language != "en")):
+        pairs = [
+            (rule, row["label"].replace("none", ""))
+            for rule, row in zip(called, rows, strict=True)
+            if chosen(row["language"])
+        ]
+        nothing = [rule for rule, label in pairs if not label]
+        wrong = sum(map(bool, nothing))
+        result[title] = {**compare(pairs), "none": {"labelled": len(nothing), "called": wrong}}
+        print(f"{title}: {len(pairs)} messages, {wrong} of {len(nothing)} that say nothing are read as something")
+        show_counts(compare(pairs))
+    return result
+
+
 def fit(measured: dict[str, dict[str, Any]]) -> None:
     """Write the weights of the signals into their table."""
     text = TABLE.read_text("utf-8")
@@ -157,14 +202,18 @@ def fit(measured: dict[str, dict[str, Any]]) -> None:
     TABLE.write_text(text, "utf-8")
 
 
+def show_counts(table: dict[str, dict[str, Any]]) -> None:
+    for name, row in table.items():
+        print(
+            f"  {name:20} called {row['called']:3} labelled {row['labelled']:3} right {row['right']:3}"
+            f"  precision {row['precision']}  recall {row['recall']}"
+        )
+
+
 def show(half: str, record: dict[str, Any]) -> None:
     print(f"\n{half}: {record['turns']} turns")
     for part in ("tools", "messages"):
-        for name, row in record[part].items():
-            print(
-                f"  {name:20} called {row['called']:3} labelled {row['labelled']:3} right {row['right']:3}"
-                f"  precision {row['precision']}  recall {row['recall']}"
-            )
+        show_counts(record[part])
     print("  outcome where seen:  good bad none   value weight")
     for name, row in record["outcomes"].items():
         print(f"  {name:20} {row['good']:4} {row['bad']:3} {row['none']:4}   {row['value']:.0f}  {row['weight']}")
@@ -174,9 +223,14 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--fit", action="store_true", help="write weights from the dev half into signals.toml")
     parser.add_argument("--dev", action="store_true", help="count the dev half alone")
+    parser.add_argument("--messages", type=Path, help="count the messages of this file alone")
     options = parser.parse_args()
+    if options.messages:
+        measure_messages(options.messages)
+        return
     if options.fit:
-        fit(outcomes(load_turns("dev")))
+        apart = read_turns_apart()
+        fit(outcomes(load_turns("dev"), lambda turn: read_apart(turn, apart)))
         signals.load_signals.cache_clear()
     record = {half: measure(half) for half in (("dev",) if options.dev else ("dev", "test"))}
     for half, found in record.items():

@@ -11,16 +11,16 @@ the words and commands are in `signals.toml`.
 
 from __future__ import annotations
 
+import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from keepworth.base.errors import UnknownName
 from keepworth.memory.item import EVALUATION, SIGNAL, signal_of, whose
+from keepworth.memory.patterns import read_file
 
 LONGEST = 4_000
 """The most characters of a message, a command or an output that are read."""
@@ -173,11 +173,45 @@ def _split_commands(line: str) -> Iterator[str]:
 def read_reply(message: str, before: str = "") -> str:
     """Return the signal in the user's next message; "" where it says nothing of the last answer.
 
+    Some hundred signs are weighed: words of praise, of failure and the like in eight languages, how far the message says again
+    what the one before it said, and what rules for single wordings make of it.
+
     Args:
         message: The message, as the user wrote it.
         before: The user's message before it, which the answer answered; "" if unknown.
     """
-    text = _spoken(message)
+    rule = read_rules(message, before)
+    name = _weigh(spoken(message), spoken(before), rule)
+    return name or ("new-subject" if rule == "new-subject" else "")
+
+
+def _weigh(text: str, before: str, rule: str) -> str:
+    """Return "thanks", "correction" or "repetition" where the signs of a message make it likely enough; "" else."""
+    from keepworth.memory.reply_signs import list_words, signs
+
+    if not text:
+        return ""
+    weights = read_file("reply_weights")
+    present = signs(text, before, rule) | dict.fromkeys(list_words(text), 1.0)
+    scores = {
+        name: math.exp(constant + sum(weight * present.get(sign, 0.0) for sign, weight in weights[name].items()))
+        for name, constant in weights["constant"].items()
+    }
+    name = max(scores, key=scores.__getitem__)
+    if name != "repetition" and _words("self", "any").search(text[:OPENING]):
+        return ""
+    least = weights["least"]["the rules say so" if name == rule != "repetition" else name]
+    return name if scores[name] >= least * (1.0 + sum(scores.values())) else ""
+
+
+def read_rules(message: str, before: str = "") -> str:
+    """Return the signal in a message by rules for single wordings alone; "" where they know none.
+
+    Args:
+        message: The message, as the user wrote it.
+        before: The user's message before it; "" if unknown.
+    """
+    text = spoken(message)
     if not text:
         return ""
     lead = re.match(_data()["words"]["lead"], text, re.IGNORECASE)
@@ -186,7 +220,7 @@ def read_reply(message: str, before: str = "") -> str:
     if not _words("self", "any").search(opening) and (name := _read_judgement(opening, rest[:OPENING])):
         return name
     if before:
-        return _compare(text, _spoken(before))
+        return _compare(text, spoken(before))
     return ""
 
 
@@ -226,14 +260,14 @@ def _compare(text: str, before: str) -> str:
     return "new-subject" if common <= OTHER and len(words) >= 4 else ""
 
 
-def _spoken(message: str) -> str:
+def spoken(message: str) -> str:
     """Return what a message says itself, without quotes and code, and with plain apostrophes."""
     return " ".join(_QUOTE.sub(" ", message[:LONGEST].replace("’", "'")).split())
 
 
 @cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("signals.toml").read_text("utf-8"))
+    return read_file("signals")
 
 
 @cache

@@ -67,6 +67,21 @@ def test_duplicate_add_is_reported(run: Callable[..., Any]) -> None:
     assert [each["known"] for each in again] == [True, True, False]
 
 
+def test_long_notes_take_little_room_in_lists(tmp_path: Path) -> None:
+    file, note = str(tmp_path / "m.mem"), "Check the valve again. " * 5_000
+    with Memory(file, encoder=None) as memory:
+        memory.add(note)
+        memory.add(f"{note}Always.", kind="core")
+    for words in (("list",), ("history", "m1"), ("search", "valve"), ("diff", "s0")):
+        lines = command(*words, "--file", file).output
+        assert "Check the valve again." in lines
+        assert len(lines) < 4_000, words
+    assert len(json.loads(command("list", "--json", "--file", file).output.splitlines()[0])["text"]) == len(
+        note.strip()
+    )
+    assert len(command("show", "m1", "--file", file).output) > len(note)
+
+
 def test_changes_by_commands_can_be_undone(run: Callable[..., Any]) -> None:
     (named,) = run("snapshot", "--json")
     snapshot = named["snapshot"]

@@ -418,8 +418,20 @@ def every_page(page_after: Callable[[str], list[Item]]) -> Iterator[Item]:
 # -- what is printed --------------------------------------------------------------------------------------------------
 
 
+BEGINNING = 500
+"""The tokens of a long note that a line of several notes shows, as what a search shows is a passage. --json has all of it."""
+
+
 def item_line(item: Item, **more: Any) -> Line:
-    return Line({**plain(item), **more}, f"{item.id:>6}  {one_line(item.text)}{mark(item)}")
+    return Line({**plain(item), **more}, f"{item.id:>6}  {beginning(item.text)}{mark(item)}")
+
+
+def beginning(text: str) -> str:
+    """Returns a text in one line or, if it is long, the beginning of it with a mark."""
+    from keepworth.memory.search.passages import GAP, part_from
+
+    begins, rest = part_from(text, tokens=BEGINNING)
+    return f"{one_line(begins)} {GAP}" if rest else one_line(text)
 
 
 def plain(value: Any) -> Any:

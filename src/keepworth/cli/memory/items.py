@@ -14,6 +14,7 @@ from keepworth.cli.memory.group import (
     Lines,
     NoteLine,
     again,
+    beginning,
     every_page,
     item_line,
     mark,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @prints(verbs.search)
 def _search(call: Call) -> Lines:
     hits = call(explore=False)
-    yield from (Line(plain(item), f"{'always':>8}  {item.id:>6}  {one_line(item.text)}") for item in hits.core)
+    yield from (Line(plain(item), f"{'always':>8}  {item.id:>6}  {beginning(item.text)}") for item in hits.core)
     always = {item.id for item in hits.core}
     yield from (hit_line(hit, call.values["explain"]) for hit in hits if hit.id not in always)
     if not hits and not hits.core:
@@ -80,7 +81,7 @@ def _show(call: Call) -> Lines:
 def _history(call: Call) -> Lines:
     for revision in call():
         after, origin = revision.after, one_line(revision.episode or revision.source)
-        state = "(gone)" if after is None else f"{one_line(after.text)}{mark(after)}"
+        state = "(gone)" if after is None else f"{beginning(after.text)}{mark(after)}"
         where = f"  [{origin}]" if origin else ""
         record = plain(revision)
         yield Line(record, f"{record['at']}  {revision.kind:<9}  {state}{where}  (entry {revision.seq})")
@@ -187,7 +188,7 @@ def _diff(call: Call) -> Lines:
 def _state(item: Item) -> str:
     """Formats the state of an item, with what distinguishes two states of the same text."""
     count = f", shown {item.values.shown} times" if item.values.shown else ""
-    return f"{one_line(item.text)}{mark(item)}{count}"
+    return f"{beginning(item.text)}{mark(item)}{count}"
 
 
 @prints(verbs.rollback)

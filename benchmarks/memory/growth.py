@@ -5,7 +5,7 @@
     python -m benchmarks.memory.growth --taught --sizes 10000 --json benchmarks/memory/taught.json
     python -m benchmarks.memory.growth --rewarded --sizes 10000 --json benchmarks/memory/rewarded.json
     python -m benchmarks.memory.growth --people --sizes 40 100 1000 10000 --json benchmarks/memory/people.json
-    python -m benchmarks.memory.growth --large --sizes 100000 1000000 --json benchmarks/memory/large.json
+    python -m benchmarks.memory.growth --large --sizes 50000 200000 1000000 --json benchmarks/memory/large.json
 
 Each size is measured in a process of its own. --cold: the first searches of new processes, of a memory as it was left, taught and
 not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. --rewarded: by how much the

@@ -11,7 +11,7 @@ from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.item import SIGNAL, Scope, signal_of
 from keepworth.memory.operations import Credit
 from keepworth.memory.signals import divide, find_channel, read_weight
-from keepworth.memory.store import notes, traces, undo
+from keepworth.memory.store import notes, traces
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
 from keepworth.memory.store.log import counting
@@ -401,8 +401,8 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 
 
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
-    """Put an episode together from the file, rolled-back operations included, and without rewards that are rolled back. It has no
-    segments, as a memory records no model calls. Raises UnknownEpisode.
+    """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
+    calls. Raises UnknownEpisode.
 
     Args:
         store: The memory.
@@ -422,7 +422,6 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
         acts = [entry.body for entry in counting(connection, IN_EPISODE, (id,)) if entry.what == "act"]
-        gone = undo.cancelled(connection)
     query_of = {decision.id: decision.query for decision in decisions}
     exchanges = [
         Exchange("\n".join(query_of.get(at, "") for at in act["decisions"]), act["action"]) for act in acts if act
@@ -434,8 +433,6 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
             continue
         act, _ = decoded
         if isinstance(act, Credit):
-            if undo.within(entry.seq, gone):
-                continue
             rewards.append(RewardTerm(name=act.source or "reward", value=act.value, scorer=act.source))
         elif isinstance(act, Operation):
             result = "applied" if entry.applied else f"no-op: {entry.reason}"

@@ -38,7 +38,7 @@ def test_port_in_use_is_reported_before_loading(command: CommandLine) -> None:
         (["both", "--memory", "a.mem", "--role", "manger"], "Did you mean 'manager'"),
         (["none", "--memory", "a.mem"], "has not finished training a role"),
         (["bothh"], "Did you mean 'both'"),
-        (["nomodel"], "no model or run 'nomodel'.\n  hint: Known: both, none, smollm2-135m-instruct."),
+        (["nomodel"], "no model or run 'nomodel'.\n  hint: Known: both, lab-small, none, smollm2-135m-instruct."),
         (["bothh", "--memory", "a.mem"], "Did you mean 'both'"),
         (["owner/tiny", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "owner/tiny is what answers"),
         (["both", "--memory", "a.mem"], "trained answerer and manager"),

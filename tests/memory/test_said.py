@@ -590,3 +590,21 @@ def test_long_text_is_encoded_once_for_storage_only() -> None:
         notes = memory.add(text, infer=True)
         assert len(notes) > 30
         assert counter.texts - before <= 4 + sum(1 + len(spans(note.text)) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("said", "before", "kept"),
+    [
+        ("once more: build the docs", "how do I build the docs?", []),
+        ("I'll ask a second time: build the docs", "build the docs", []),
+        ("die Doku bauen", "wie kann ich die Doku bauen?", []),
+        ("My request was: build the docs. I live in Rome.", "build the docs", ["I live in Rome."]),
+        ("use mkdocs to build the docs", "how do I build the docs?", ["use mkdocs to build the docs"]),
+        ("The deploy branch is release.", "what is the deploy branch?", ["The deploy branch is release."]),
+        ("Port 8080: build the docs", "build the docs", ["Port 8080: build the docs"]),
+        ("I live in Rome.", "I live in Rome.", ["I live in Rome."]),
+    ],
+)
+def test_request_that_is_only_repeated_is_no_statement(memory: Memory, said: str, before: str, kept: list[str]) -> None:
+    items = memory.add([{"role": "user", "content": said, "before": before}], infer=True)
+    assert [item.text for item in items] == kept

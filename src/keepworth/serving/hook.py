@@ -289,6 +289,8 @@ class HookWork:
         if words.strip():
             at = datetime.fromtimestamp(now, UTC).isoformat()
             message = {"role": "user", "content": words, "said_at": at}
+            if self.session.task:
+                message["before"] = self.session.task  # by which a repeated request is told from a statement
             self.session.unkept.append({"message": message, "to": self.memory.place})
             del self.session.unkept[:-MOST_UNKEPT]
         return bool(words.strip())

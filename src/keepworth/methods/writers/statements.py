@@ -82,6 +82,8 @@ class Statements:
                 if isinstance(before, str) and not of_agent:
                     text = corrected(text, before) or text
                 stated = statements(text, question=question, of_agent=of_agent)
+                if isinstance(before, str) and not of_agent:
+                    stated = [claim for claim in stated if claim.asked_to_keep or not _asks_again(claim.text, before)]
                 for note in _texts(stated, at or finished.said_at, OF_ASSISTANTS if of_agent else 0):
                     teller = name.removesuffix(": ") or speaker
                     yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, teller, said_at=at)
@@ -121,7 +123,20 @@ class Statements:
                 yield Operation(OperationKind.LINK, (fact, nearest), DERIVED)
 
 
+LONGEST_LEAD = 60
+"""The most characters before a colon behind which a request is repeated."""
 _OF_THE_SPEAKER = stems("user speaker person they")
+
+
+def _asks_again(statement: str, before: str) -> bool:
+    """Returns whether a statement only repeats a request that the message before it made: in its own words, or behind a colon,
+    as in "once more: build the docs". Words with a digit before the colon may be news."""
+    lead, _, request = statement.rpartition(":")
+    words, asked = (re.findall(r"\w+", text.lower()) for text in (request, before))
+    repeated = any(asked[start : start + len(words)] == words for start in range(len(asked)))
+    if len(words) < 2 or not repeated or len(lead) > LONGEST_LEAD or any(letter.isdigit() for letter in lead):
+        return False
+    return not any(True for _ in statements(before))
 
 
 def _texts(utterances: Iterable[StatedSentence], at: str, size: int) -> list[str]:

@@ -357,6 +357,12 @@ def test_prompts_are_kept_once_the_server_answers_again(host: Host) -> None:
     assert (item.text, item.event_time[:10]) == ("I live in Oslo.", time.strftime("%Y-%m-%d", time.gmtime()))
 
 
+def test_file_of_a_session_holds_no_secret(host: Host) -> None:
+    for prompt in (f"Deploy with the key {SECRET}.", "once more: deploy"):
+        host("UserPromptSubmit", prompt=prompt)
+        assert SECRET not in "".join(file.read_text() for file in Path(host.environment["KEEPWORTH_HOOKS"]).iterdir())
+
+
 def test_prompts_of_a_session_without_a_server_are_kept_in_the_next(host: Host) -> None:
     url = host.environment["KEEPWORTH_URL"]
     host.environment["KEEPWORTH_URL"] = "http://127.0.0.1:9"

@@ -61,13 +61,16 @@ class TrialChances(Estimates):
         failing = min(max((room - FAILING[0]) / (FAILING[1] - FAILING[0]), 0.0), 1.0)
         wide = EXPLORE + (1.0 - EXPLORE) * failing
         doubted = faded + failing * (certain - faded)
+        # If the question comes back as often as it did so far, half the squared room is what may be gained each time, as far as
+        # rewards depend on items: the less a score of the search says against a trial.
+        sure = self._weigh().sure
+        doubted = doubted / (1.0 + 0.5 * sure * near.returns * room * room)
         ahead = doubted - doubted[lead]
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
         # even if rewards say nothing about items; and so they are if all rewards are the lowest, within what `may_move` allows.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0
         tried = float(times.sum() - times[lead]) / (TRIES * max(near.returns, OFTEN))
         untried = 1.0 if self.all_lowest else min(max(often, 0.0), 1.0) * max(0.0, 1.0 - tried)
-        sure = self._weigh().sure
         for weights, gain, judged in opinions:
             chance = (judged.gain + judged.base).clip(0.02, 0.98)
             variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)

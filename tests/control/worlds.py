@@ -57,3 +57,40 @@ class Numbers(gymnasium.Env[Any, Any]):
 
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+class Chain(gymnasium.Env[int, int]):
+    """Places in a row: action 1 goes right and 0 goes left. The step beyond the last place pays 1 and ends the episode, every
+    other one pays -.1. A limit of time cuts it off."""
+
+    places, limit = 4, 20
+    observation_space = spaces.Discrete(places)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.time = int(self.np_random.integers(self.places)), 0
+        return self.place, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        self.place = max(0, self.place + (1 if action else -1))
+        over = self.place == self.places
+        return min(self.place, self.places - 1), 1.0 if over else -0.1, over, self.time == self.limit, {}
+
+
+class Slope(gymnasium.Env[int, Any]):
+    """Three places, one after the other. A step pays 1 minus the square of a third of the distance to the place's best action."""
+
+    best = (-1.0, 0.0, 2.0)
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Box(-2.0, 4.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.place = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        paid = 1.0 - ((float(action[0]) - self.best[self.place]) / 3) ** 2
+        self.place += 1
+        return min(self.place, 2), paid, self.place == 3, False, {}

@@ -11,7 +11,7 @@ from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, stopping
 
 if TYPE_CHECKING:
-    from keepworth.control.settings import PpoSettings
+    from keepworth.control.settings import OffPolicySettings, PpoSettings
 
 app = App(help="Small networks with memory, in worlds that hide their state.")
 
@@ -21,22 +21,29 @@ app = App(help="Small networks with memory, in worlds that hide their state.")
     keepworth control train --memory ffm --world popgym-RepeatPreviousEasy-v0
     keepworth control train --memory gru --world CartPole-v1 --steps 100000 --folder runs/control/cartpole
     keepworth control train --memory ffm --set traces=64 --set contexts=8
+    keepworth control train --learner sac --memory gru --world Pendulum-v1 --steps 20000
     """
 )
 def train(
     memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
     world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.", min=1)] = 400_000,
+    learner: Annotated[
+        str,
+        option("--learner NAME", "ppo; or off-policy, with a replay: sac, or td3 or ddpg where actions are numbers."),
+    ] = "ppo",
     seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.", min=0)] = 0,
-    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.", min=1)] = 16,
+    envs: Annotated[
+        int | None, option("--envs N", "Worlds that are stepped together: 16 with ppo, else 1, by default.", min=1)
+    ] = None,
     folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
     assign: Annotated[
-        list[str] | None, option("--set NAME=VALUE", "A setting of trainer or memory: rollout=64, ...")
+        list[str] | None, option("--set NAME=VALUE", "A setting of learner or memory: rollout=64, ...")
     ] = None,
     threads: Annotated[int, option("--threads N", "Of PyTorch.", min=1)] = 1,
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
 ) -> None:
-    """Train a network with a memory by recurrent PPO, and show its curve."""
+    """Train a network with a memory by recurrent PPO or an off-policy learner, and show its curve."""
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
@@ -44,8 +51,8 @@ def train(
     from keepworth.control.run import run as train_in
     from keepworth.training.watch.progress import duration, sparkline
 
-    settings = _settings(memory, world, steps, seed, envs, assign or [])
-    folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
+    settings = _settings(learner, memory, world, steps, seed, envs, assign or [])
+    folder = folder or Path("runs") / "control" / _folder_name(learner, world, memory, seed)
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
     reference = find_published(world)
@@ -116,27 +123,41 @@ def table(
         say("\t".join(("mean rank", "", "", *ranks, "", "")))
 
 
-def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
-    """Makes PpoSettings from the command line. A name of `--set` is one of the trainer's settings, else one of the memory's."""
+def _folder_name(learner: str, world: str, memory: str, seed: int) -> str:
+    names = [world.replace("/", "-"), *([] if learner == "ppo" else [learner]), memory, str(seed)]
+    return "-".join(names)
+
+
+def _settings(
+    learner: str, memory: str, world: str, steps: int, seed: int, envs: int | None, assign: list[str]
+) -> PpoSettings | OffPolicySettings:
+    """Makes the learner's settings from the command line. A name of `--set` is one of the learner's, else one of the memory's."""
     from inspect import signature
 
-    from keepworth.control.settings import PpoSettings
+    from keepworth.base.errors import require_known
+    from keepworth.control.settings import LEARNERS, OffPolicySettings, PpoSettings
     from keepworth.registry import method
     from keepworth.worlds.benchmark import read_settings
 
-    given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
-    all_settings = signature(PpoSettings).parameters
-    accepted = {name: of for name, of in all_settings.items() if name not in (*given, "memory_settings")}
+    require_known("learner", learner, ["ppo", *LEARNERS])
+    chosen: dict[str, Any] = {"memory": memory, "world": world, "steps": steps, "seed": seed}
+    if envs is not None:
+        chosen["envs"] = envs
+    all_settings = signature(PpoSettings if learner == "ppo" else OffPolicySettings).parameters
+    apart = (*chosen, "envs", "learner", "memory_settings", "shares", "clone_source")  # logs are given in Python
+    accepted = {name: of for name, of in all_settings.items() if name not in apart}
     parameters = signature(method("memory_module", memory).make).parameters
     of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
     values = read_settings({**accepted, **of_memory}, assign, f"keepworth control with memory {memory!r}")
-    memory_values = {name: values.pop(name) for name in set(values) - set(accepted)}
+    chosen["memory_settings"] = {name: values.pop(name) for name in set(values) - set(accepted)}
+    if learner != "ppo":
+        return OffPolicySettings(**{**chosen, "learner": learner, **values})
     for name in ("bonus", "predict"):
         if f"{name}_weight" in values and values.get(name, "none") == "none":
             raise KeepworthError(f"{name}_weight has no effect without {name}.", f"Set {name} too, or leave it out.")
     # With fewer worlds than minibatches an update is not divided.
-    given["minibatches"] = min(4, envs)
-    return PpoSettings(**{**given, "memory_settings": memory_values, **values})
+    chosen["minibatches"] = min(4, envs or PpoSettings.envs)
+    return PpoSettings(**{**chosen, **values})
 
 
 def _number(value: float | None) -> str:

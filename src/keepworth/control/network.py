@@ -1,4 +1,4 @@
-"""The network of a policy and a value function with one memory for both."""
+"""Networks with a memory over time, and the one of PPO: a policy and a value function with one memory for both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from keepworth.control import memory
 from keepworth.control.memory_base import State
-from keepworth.control.settings import PpoSettings
+from keepworth.control.settings import PpoSettings, RunSettings
 from keepworth.control.spaces import ActionSpace
 
 
@@ -28,14 +28,14 @@ def layers(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*parts[:-1])
 
 
-class ActorCritic(nn.Module):
-    """A network: input -> encoder -> memory -> policy and value, each of two layers.
+class HistoryNetwork(nn.Module):
+    """A network that sees all inputs so far: input -> encoder -> memory.
 
     An input is [features of the observation; features of the previous action; the previous reward; 1 at the start of an episode],
     of which all but the first are optional."""
 
-    def __init__(self, observation_size: int, actions: ActionSpace, settings: PpoSettings) -> None:
-        """Makes the network that the settings ask for, with fresh weights."""
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: RunSettings) -> None:
+        """Makes the encoder and the memory that the settings ask for, with fresh weights."""
         super().__init__()
         self.actions, width = actions, settings.width
         self.action_input, self.reward_input = settings.action_input, settings.reward_input
@@ -44,13 +44,6 @@ class ActorCritic(nn.Module):
         self.encoder = nn.Sequential(layers(size, width), nn.Tanh()) if settings.encoder else nn.Identity()
         memory_input = width if settings.encoder else size
         self.memory = memory(settings.memory, memory_input, width, **settings.memory_settings)
-        self.policy = layers(width, width, actions.size)
-        self.value = layers(width, width, 1)
-        self.log_std = nn.Parameter(torch.zeros(0 if actions.categorical else actions.size))
-        with torch.no_grad():
-            last = self.policy[-1].weight
-            assert isinstance(last, Tensor)
-            last.mul_(0.01)
 
     def input(self, features: Tensor, action: Tensor, reward: Tensor, starts: Tensor) -> Tensor:
         """Returns the inputs, [..., input_size].
@@ -68,6 +61,22 @@ class ActorCritic(nn.Module):
         if self.reward_input:
             parts.append(reward.unsqueeze(-1) * going_on)
         return torch.cat(parts, -1)
+
+
+class ActorCritic(HistoryNetwork):
+    """A network: input -> encoder -> memory -> policy and value, each of two layers."""
+
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: PpoSettings) -> None:
+        """Makes the network that the settings ask for, with fresh weights."""
+        super().__init__(observation_size, actions, settings)
+        width = settings.width
+        self.policy = layers(width, width, actions.size)
+        self.value = layers(width, width, 1)
+        self.log_std = nn.Parameter(torch.zeros(0 if actions.categorical else actions.size))
+        with torch.no_grad():
+            last = self.policy[-1].weight
+            assert isinstance(last, Tensor)
+            last.mul_(0.01)
 
     def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the policy's outputs, [batch, time, actions.size], values, [batch, time], and the memory's outputs.
@@ -96,7 +105,7 @@ Carry = tuple[State, Tensor, Tensor]
 """The state of a policy between steps: the memory's state, the previous action, the previous reward."""
 
 
-def start_carry(network: ActorCritic, batch: int) -> Carry:
+def start_carry(network: HistoryNetwork, batch: int) -> Carry:
     """Returns the state before the first step of episodes."""
     actions = network.actions
     kind = torch.long if actions.categorical else torch.float32

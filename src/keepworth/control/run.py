@@ -17,11 +17,13 @@ from keepworth.base.needs import needs_control
 import numpy as np
 import torch
 
+from keepworth.control.critics import Actor
 from keepworth.control.errors import CheckpointError
 from keepworth.control.ladder import horizons
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
+from keepworth.control.off_policy import Logs, OffPolicyTrainer, action_space
 from keepworth.control.ppo import Row, Trainer, load_network
-from keepworth.control.settings import PpoSettings
+from keepworth.control.settings import OffPolicySettings, PpoSettings, SettingError
 from keepworth.control.worlds import MakeWorld, Worlds
 
 CHECKPOINT, CURVE = "checkpoint.pt", "curve.json"
@@ -29,13 +31,39 @@ EVERY = 15.0
 """Seconds between two checkpoints."""
 
 
-def run(settings: PpoSettings, folder: str | Path, world: MakeWorld | None = None) -> Iterator[Row]:
+def make_trainer(
+    settings: PpoSettings | OffPolicySettings, world: MakeWorld | None = None, logs: Logs | None = None
+) -> Trainer | OffPolicyTrainer:
+    """Makes the trainer that the settings are of.
+
+    Args:
+        settings: The settings of the run.
+        world: Makes a world that has no Gymnasium id.
+        logs: By source, episodes that the replay of an off-policy learner holds from the beginning.
+
+    Raises:
+        SettingError: PPO is given logs.
+    """
+    if isinstance(settings, OffPolicySettings):
+        return OffPolicyTrainer(settings, world, logs)
+    if logs:
+        raise SettingError("PPO learns from nothing but what it plays, and logs were given.", "Use OffPolicySettings.")
+    return Trainer(settings, world)
+
+
+def run(
+    settings: PpoSettings | OffPolicySettings,
+    folder: str | Path,
+    world: MakeWorld | None = None,
+    logs: Logs | None = None,
+) -> Iterator[Row]:
     """Trains in a folder, or continues its run; yields a row per update, the earlier ones first.
 
     Args:
         settings: The settings of the run. To continue one, only `steps` may differ.
         folder: The folder, which is made where it does not exist.
         world: Makes a world that has no Gymnasium id. Its name takes the place of the id in the settings.
+        logs: By source, episodes that the replay of an off-policy learner holds from the beginning; the same to continue.
 
     Raises:
         CheckpointError: The folder holds another run, or is a file.
@@ -45,11 +73,16 @@ def run(settings: PpoSettings, folder: str | Path, world: MakeWorld | None = Non
         raise CheckpointError(f"{folder} is a file.", "Give the name of a folder.")
     if world is not None:
         settings = replace(settings, world=getattr(world, "__qualname__", type(world).__qualname__))
-    trainer = Trainer(settings, world)
+    trainer = make_trainer(settings, world, logs)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)
-        before = replace(PpoSettings(**saved["settings"]), steps=settings.steps)
+        before = replace(settings_of(saved), steps=settings.steps)
+        if type(before) is not type(settings):
+            raise CheckpointError(
+                f"{folder} holds a run of {_learner(before)}, not of {_learner(settings)}.",
+                "Choose another folder, or ask for the same.",
+            )
         differing = [name for name, value in asdict(settings).items() if asdict(before)[name] != value]
         if differing:
             name = differing[0]
@@ -68,7 +101,7 @@ def run(settings: PpoSettings, folder: str | Path, world: MakeWorld | None = Non
     save(trainer, folder)
 
 
-def save(trainer: Trainer, folder: Path) -> None:
+def save(trainer: Trainer | OffPolicyTrainer, folder: Path) -> None:
     """Writes the checkpoint and the curve, each completely or not at all."""
     write_whole(folder / CHECKPOINT, trainer.save())
     finished = len(trainer.curve) >= trainer.settings.updates
@@ -107,13 +140,23 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --folder of a training named.")
     try:
         saved = torch.load(path, weights_only=True)
-        PpoSettings(**saved["settings"])
+        settings_of(saved)
     except (RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is no checkpoint of keepworth control: {str(error).splitlines()[0]}",
             "Train anew in another folder.",
         ) from error
     return dict(saved)
+
+
+def settings_of(saved: dict[str, Any]) -> PpoSettings | OffPolicySettings:
+    """Returns the settings of a checkpoint."""
+    settings = saved["settings"]
+    return OffPolicySettings(**settings) if "learner" in settings else PpoSettings(**settings)
+
+
+def _learner(settings: PpoSettings | OffPolicySettings) -> str:
+    return settings.learner if isinstance(settings, OffPolicySettings) else "ppo"
 
 
 class TrainedAgent:
@@ -125,7 +168,7 @@ class TrainedAgent:
         action, state = agent.predict(observation, state)
     """
 
-    def __init__(self, network: ActorCritic, worlds: Worlds) -> None:
+    def __init__(self, network: ActorCritic | Actor, worlds: Worlds) -> None:
         self.network = network.eval()
         self.worlds = worlds
 
@@ -133,9 +176,14 @@ class TrainedAgent:
     def load(cls, folder: str | Path, world: MakeWorld | None = None) -> TrainedAgent:
         """Loads the agent of a run's folder. `world` makes a world that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
-        settings = PpoSettings(**saved["settings"])
+        settings = settings_of(saved)
         worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
-        network = ActorCritic(worlds.observations.size, worlds.actions, settings)
+        size = worlds.observations.size
+        network: ActorCritic | Actor
+        if isinstance(settings, OffPolicySettings):
+            network = Actor(size, action_space(worlds.actions.space, settings), settings)
+        else:
+            network = ActorCritic(size, worlds.actions, settings)
         load_network(network, saved, settings)
         return cls(network, worlds)
 
@@ -184,7 +232,7 @@ class TrainedAgent:
         starts, [batch]. It returns the policy's outputs, values, and the parts of the state."""
 
         class Step(torch.nn.Module):
-            def __init__(self, network: ActorCritic) -> None:
+            def __init__(self, network: ActorCritic | Actor) -> None:
                 super().__init__()
                 self.network = network
 

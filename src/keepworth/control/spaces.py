@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from keepworth.control.errors import SpaceError, WorldError
 
@@ -196,3 +197,80 @@ class ActionSpace:
                 shaped = actions.numpy().reshape(-1, *self.space.shape).astype(self.space.dtype)
                 return list(np.clip(shaped, self.space.low, self.space.high))
         return list(actions.numpy().astype(np.int64) + getattr(self.space, "start", 0))
+
+    def from_world(self, actions: Sequence[Any]) -> Tensor:
+        """Converts actions that worlds take to those of a network, [how many, parts]. It is the inverse of `to_world`."""
+        array = np.asarray(actions).reshape(len(actions), self.parts)
+        if not self.categorical:
+            return torch.from_numpy(array.astype(np.float32))
+        return torch.from_numpy(array.astype(np.int64) - np.asarray(getattr(self.space, "start", 0)).reshape(-1))
+
+
+class BoundedActions(ActionSpace):
+    """Numbers within bounds, as off-policy learners give them: the tanh of an output, which worlds take scaled to their bounds.
+
+    Attributes:
+        noise: The standard deviation of what is added to an action that is drawn; None for a policy that draws outputs from a
+            Gaussian, whose means and logarithms of standard deviations the network gives.
+    """
+
+    def __init__(self, space: spaces.Box, noise: float | None) -> None:
+        """Raises SpaceError where a number has no bound."""
+        super().__init__(space)
+        if not space.is_bounded():
+            raise SpaceError(
+                f"The actions {space} have no bounds, and an off-policy learner gives actions within bounds.",
+                "Wrap the world with gymnasium.wrappers.RescaleAction or TransformAction, register it, and name its id.",
+            )
+        self.noise = noise
+        self.size = self.parts * (2 if noise is None else 1)
+        low, high = (torch.as_tensor(bound.astype(np.float32).ravel()) for bound in (space.low, space.high))
+        self._middle, self._half = (low + high) / 2, ((high - low) / 2).clamp(min=1e-6)
+
+    def draw(self, outputs: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draws actions such that gradients reach the outputs; returns them with their log-probabilities, [..., parts] and [...].
+
+        The density of a = tanh(u) is that of u over 1 - tanh(u)^2. Source: Haarnoja et al., arXiv 1801.01290, appendix C.
+
+        Args:
+            outputs: Means and logarithms of standard deviations, [..., size].
+            draw: The source of the random numbers.
+        """
+        mean, log_std = outputs.chunk(2, -1)
+        log_std = log_std.clamp(-20.0, 2.0)
+        z = torch.randn(mean.shape, generator=draw, dtype=mean.dtype)
+        raw = mean + log_std.exp() * z
+        return raw.tanh(), _log_density(z, log_std, raw)
+
+    def sample(self, outputs: Tensor, log_std: Tensor, draw: torch.Generator) -> Tensor:
+        if self.noise is None:
+            return self.draw(outputs, draw)[0]
+        noise = torch.randn(outputs.shape, generator=draw, dtype=outputs.dtype)
+        return (outputs.tanh() + self.noise * noise).clamp(-1.0, 1.0)
+
+    def best(self, outputs: Tensor) -> Tensor:
+        return outputs[..., : self.parts].tanh()
+
+    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Returns the log-probabilities of actions, [...]; of those at a bound, of what lies just inside.
+
+        Args:
+            outputs: Means and logarithms of standard deviations, [..., size].
+            actions: What was done, [..., parts].
+        """
+        mean, log_std = outputs.chunk(2, -1)
+        log_std = log_std.clamp(-20.0, 2.0)
+        raw = actions.clamp(-0.999, 0.999).atanh()
+        return _log_density((raw - mean) / log_std.exp(), log_std, raw)
+
+    def to_world(self, actions: Tensor) -> list[Any]:
+        return super().to_world(self._middle + self._half * actions)
+
+    def from_world(self, actions: Sequence[Any]) -> Tensor:
+        return ((super().from_world(actions) - self._middle) / self._half).clamp(-1.0, 1.0)
+
+
+def _log_density(z: Tensor, log_std: Tensor, raw: Tensor) -> Tensor:
+    """The log-density of tanh(raw), where raw is z standard deviations from its mean."""
+    gaussian = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+    return (gaussian - 2 * (math.log(2) - raw - softplus(-2 * raw))).sum(-1)

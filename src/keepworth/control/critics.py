@@ -1,0 +1,133 @@
+"""The networks of off-policy learners: an actor and critics, each with a memory of its own.
+
+Beside the memory's output the heads see the current observation. Separate memories and that shortcut follow Ni et al., "Recurrent
+model-free RL can be a strong baseline for many POMDPs", arXiv 2110.05038."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from keepworth.base.needs import needs_control
+
+import torch
+from torch import Tensor, nn
+
+from keepworth.control.memory_base import State
+from keepworth.control.network import HistoryNetwork
+from keepworth.control.settings import OffPolicySettings
+from keepworth.control.spaces import ActionSpace
+
+
+class Ensemble(nn.Module):
+    """Networks of equal layers with ReLU between them, which are evaluated together.
+
+    The last layer begins near zero, as in Lillicrap et al., arXiv 1509.02971, so that no action begins at a bound."""
+
+    def __init__(self, count: int, *sizes: int) -> None:
+        """Makes `count` networks whose layers have these sizes."""
+        super().__init__()
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for depth, (before, after) in enumerate(pairwise(sizes), 2):
+            bound = 3e-3 if depth == len(sizes) else before**-0.5
+            self.weights.append(nn.Parameter(torch.empty(count, before, after).uniform_(-bound, bound)))
+            self.biases.append(nn.Parameter(torch.empty(count, 1, after).uniform_(-bound, bound)))
+
+    def forward(self, x: Tensor, frozen: bool = False) -> Tensor:
+        """Returns outputs, [count, ..., last size].
+
+        Args:
+            x: Inputs, [..., first size].
+            frozen: Whether gradients reach the inputs alone, and not the weights.
+        """
+        y = x.reshape(1, -1, x.shape[-1]).expand(len(self.weights[0]), -1, -1)
+        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if frozen:
+                weight, bias = weight.detach(), bias.detach()
+            y = torch.baddbmm(bias, y.relu() if depth else y, weight)
+        return y.unflatten(1, x.shape[:-1])
+
+
+class History(HistoryNetwork):
+    """A network over histories whose heads see the memory's output and the current observation."""
+
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: OffPolicySettings) -> None:
+        """Makes the encoder and the memory that the settings ask for, with fresh weights."""
+        super().__init__(observation_size, actions, settings)
+        self.observation_size = observation_size
+        self.head_input = settings.width + observation_size
+
+    def remember(self, x: Tensor, state: State, starts: Tensor) -> Tensor:
+        """Returns what heads see of each step, [batch, time, head_input].
+
+        Args:
+            x: What `input` returned, [batch, time, input_size].
+            state: The memory's state before the first step.
+            starts: Where an episode begins, [batch, time], Boolean.
+        """
+        y, _ = self.memory(self.encoder(x), state, starts)
+        return torch.cat([y, x[..., : self.observation_size]], -1)
+
+
+class Actor(History):
+    """input -> encoder -> memory -> policy."""
+
+    log_std: Tensor
+
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: OffPolicySettings) -> None:
+        """Makes the network that the settings ask for, with fresh weights."""
+        super().__init__(observation_size, actions, settings)
+        self.policy = Ensemble(1, self.head_input, settings.width, settings.width, actions.size)
+        self.register_buffer("log_std", torch.zeros(0))
+
+    def forward(self, x: Tensor, state: State, starts: Tensor) -> Tensor:
+        """Returns the policy's outputs, [batch, time, actions.size].
+
+        Args:
+            x: What `input` returned, [batch, time, input_size].
+            state: The memory's state before the first step.
+            starts: Where an episode begins, [batch, time], Boolean.
+        """
+        outputs: Tensor = self.policy(self.remember(x, state, starts))
+        return outputs[0]
+
+    def step(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
+        """Returns outputs for one step, zeros in the place of the value that an actor does not have, and the state after it.
+
+        Args:
+            x: What `input` returned, [batch, input_size].
+            state: The memory's state before the step.
+            starts: Where an episode begins, [batch], Boolean.
+        """
+        y, state = self.memory.step(self.encoder(x), state, starts)
+        outputs = self.policy(torch.cat([y, x[..., : self.observation_size]], -1))
+        return outputs[0], x.new_zeros(x.shape[0]), state
+
+
+class Critics(History):
+    """input -> encoder -> memory -> several heads, each of which estimates the value of an action, or of all choices."""
+
+    def __init__(self, observation_size: int, actions: ActionSpace, settings: OffPolicySettings) -> None:
+        """Makes the networks that the settings ask for, with fresh weights."""
+        super().__init__(observation_size, actions, settings)
+        width, chosen = settings.width, actions.categorical
+        sizes = (self.head_input + (0 if chosen else actions.parts), width, width, actions.size if chosen else 1)
+        self.heads = Ensemble(settings.critics or 1, *sizes)
+
+    def values(self, memories: Tensor, action: Tensor, frozen: bool = False) -> Tensor:
+        """Returns each critic's values of actions, [critics, ...].
+
+        Args:
+            memories: What `remember` returned, [..., head_input].
+            action: The actions, [..., parts].
+            frozen: Whether gradients reach the actions alone.
+        """
+        if self.actions.categorical:
+            values = self.all_values(memories)
+            return values.gather(-1, action.unsqueeze(0).expand(len(values), *action.shape)).squeeze(-1)
+        values = self.heads(torch.cat([memories, action], -1), frozen)
+        return values.squeeze(-1)
+
+    def all_values(self, memories: Tensor) -> Tensor:
+        """Returns each critic's values of all choices, [critics, ..., choices]."""
+        values: Tensor = self.heads(memories)
+        return values

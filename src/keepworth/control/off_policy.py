@@ -1,0 +1,537 @@
+"""The off-policy learner: play into a replay, learn from sequences of it with DDPG's, TD3's or SAC's rule, over any memory.
+
+    y_t = r_t + gamma (1 - terminated_t) V(h_{t+1})                          and the same over n steps
+    DDPG  V(h) = Q'(h, pi'(h))                                           actor: -Q(h, pi(h))
+    TD3   V(h) = min_i Q'_i(h, pi'(h) + clipped noise)                   actor: -Q_1(h, pi(h))
+    SAC   V(h) = E_{a ~ pi} [min_i Q'_i(h, a) - alpha log pi(a | h)]     actor: E_{a ~ pi} [alpha log pi(a | h) - min_i Q_i(h, a)]
+
+h is what a memory made of the history, of the actor or of the critics, which have a memory each; Q' and pi' are targets, which
+follow slowly. Each loss is a mean over the steps of the batch.
+Sources: Lillicrap et al., arXiv 1509.02971; Fujimoto et al., arXiv 1802.09477; Haarnoja et al., arXiv 1812.05905; for choices
+Christodoulou, arXiv 1910.07207; with memories Heess et al., arXiv 1512.04455, and Yang and Nguyen, arXiv 2110.12628."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any, cast
+
+from keepworth.base.needs import needs_control
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from keepworth.base.errors import require_known
+from keepworth.control.critics import Actor, Critics
+from keepworth.control.dials import Transition
+from keepworth.control.errors import SpaceError, WorldError
+from keepworth.control.memory_base import State
+from keepworth.control.network import Carry, as_tensor, start_carry
+from keepworth.control.ppo import Row, load_network
+from keepworth.control.replay import PLAY, Columns, Replay, Windows, run_lead
+from keepworth.control.settings import OffPolicySettings, SettingError
+from keepworth.control.spaces import ActionSpace, BoundedActions
+from keepworth.control.worlds import MakeWorld, Worlds
+
+Logs = Mapping[str, Sequence[Sequence[Transition]]]
+"""By source, episodes of transitions, as `keepworth.control.dials.behave` yields them."""
+
+
+class OffPolicyTrainer:
+    """A training run, with its networks, its replay, its worlds and their current states. `curve` has a row per `every` steps."""
+
+    def __init__(self, settings: OffPolicySettings, world: MakeWorld | None = None, logs: Logs | None = None) -> None:
+        """Makes the worlds, the networks and the replay.
+
+        Args:
+            settings: The settings of the run.
+            world: Makes a world that has no Gymnasium id.
+            logs: By source, episodes that the replay holds from the beginning.
+
+        Raises:
+            SpaceError: The learner cannot give the actions of the world.
+            SettingError: A share is of no source or gives it no sequence, or the replay is larger than the memory.
+            WorldError: A log is not of the world.
+        """
+        self.settings, logs = settings, dict(logs or {})
+        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
+        size, self.actions = self.worlds.observations.size, action_space(self.worlds.actions.space, settings)
+        _check_sources(settings, logs)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.network = Actor(size, self.actions, settings)
+            self.critics = Critics(size, self.actions, settings)
+        self.target_network = deepcopy(self.network).requires_grad_(False)
+        self.target_critics = deepcopy(self.critics).requires_grad_(False)
+        self.log_temperature = torch.tensor(math.log(max(settings.temperature or 0.0, 1e-8)), requires_grad=True)
+        self.optimisers = {
+            name: torch.optim.Adam(of, settings.learning_rate, fused=True)
+            for name, of in (
+                ("actor", list(self.network.parameters())),
+                ("critics", list(self.critics.parameters())),
+                ("temperature", [self.log_temperature]),
+            )
+        }
+        self.draw = torch.Generator().manual_seed(settings.seed)
+        self.curve: list[Row] = []
+        self.recent: deque[float] = deque(maxlen=100)
+        self.seconds, self.learned, self._due = 0.0, 0, 0.0
+        self._features = as_tensor(self.worlds.reset())
+        self._starts = torch.ones(settings.envs, dtype=torch.bool)
+        self._carry: Carry = start_carry(self.network, settings.envs)
+        self._critics_state = self.critics.memory.initial_state(settings.envs)
+        per_world = settings.capacity // settings.envs
+        rings = {PLAY: [per_world] * settings.envs}
+        rows = {source: self._rows_of(source, episodes) for source, episodes in logs.items()}
+        rings.update({source: [len(columns["valid"])] for source, columns in rows.items()})
+        self.replay = Replay(self._blank(), rings)
+        for ring, columns in enumerate(rows.values(), settings.envs):
+            for row in range(len(columns["valid"])):
+                self.replay.write([ring], {name: column[row : row + 1] for name, column in columns.items()})
+
+    def train(self) -> Iterator[Row]:
+        """Plays and learns until all steps are done, and yields a row per `every` steps."""
+        while len(self.curve) < self.settings.updates:
+            yield self.update()
+
+    def update(self) -> Row:
+        """Plays `every` steps, and learns after each as often as `ratio` says.
+
+        Returns:
+            A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended (None where none did), with the
+            noise of playing, `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `critic_loss`,
+            `actor_loss`, `value`, the mean value of what was done, and `entropy`, means over the updates (None where there was
+            none); `temperature`; `seconds` of work so far.
+        """
+        began = time.perf_counter()
+        settings = self.settings
+        returns: list[float] = []
+        lengths: list[int] = []
+        metrics: list[dict[str, float]] = []
+        done = len(self.curve) * settings.every
+        for step in range(settings.every // settings.envs):
+            even = done + step * settings.envs < settings.warmup
+            ended = self._play_step(even)
+            returns += ended[0]
+            lengths += ended[1]
+            if done + (step + 1) * settings.envs > settings.warmup and self._can_learn():
+                self._due += settings.ratio * settings.envs
+                while self._due >= 1.0:
+                    self._due -= 1.0
+                    metrics.append(self._learn())
+        self.recent.extend(returns)
+        self.seconds += time.perf_counter() - began
+        names = ("critic_loss", "actor_loss", "value", "entropy")
+        means = {name: _mean([of[name] for of in metrics if name in of]) for name in names}
+        if means["value"] is not None and not math.isfinite(means["value"]):
+            rate = settings.learning_rate
+            raise SettingError("The critics' values are no longer finite.", f"Lower learning_rate = {rate:g}.")
+        row: Row = {
+            "steps": done + settings.every,
+            "return": _mean(returns),
+            "recent": _mean(list(self.recent)),
+            "episodes": len(returns),
+            "length": _mean(lengths),
+            **means,
+            "temperature": self._temperature(),
+            "seconds": round(self.seconds, 2),
+        }
+        self.curve.append(row)
+        return row
+
+    def _temperature(self) -> float | None:
+        if self.settings.temperature is None:
+            return None
+        return float(self.log_temperature.detach().exp()) if self.settings.tune else self.settings.temperature
+
+    def _can_learn(self) -> bool:
+        length, shares = self.settings.length, self.settings.shares
+        if shares:
+            return all(self.replay.count(source, length) for source, share in shares.items() if share)
+        return bool(self.replay.windows(length).sum())
+
+    @torch.no_grad()
+    def _play_step(self, even: bool) -> tuple[list[float], list[int]]:
+        """Steps all worlds, with actions that are drawn evenly from the space or by the policy, and writes to the replay."""
+        settings, network = self.settings, self.network
+        state, action, reward = self._carry
+        before, critics_before = state, self._critics_state
+        x = network.input(self._features, action, reward, self._starts)
+        outputs, _, state = network.step(x, state, self._starts)
+        if settings.hidden == "stored":
+            _, self._critics_state = self.critics.memory.step(
+                self.critics.encoder(x), self._critics_state, self._starts
+            )
+        action = _draw_evenly(self.actions, settings.envs, self.draw) if even else self._act(outputs)
+        stepped = self.worlds.step(self.actions.to_world(action))
+        reward = torch.from_numpy(stepped.rewards)
+        ends = torch.from_numpy(stepped.terminated | stepped.truncated)
+        self.replay.write(
+            range(settings.envs),
+            {
+                "features": self._features,
+                "starts": self._starts,
+                "actions": action,
+                "rewards": reward,
+                "terminated": torch.from_numpy(stepped.terminated),
+                "valid": torch.ones(settings.envs, dtype=torch.bool),
+                **self._stored(before, critics_before),
+            },
+        )
+        if stepped.finals:  # the last observation of an episode that was cut off, and no step
+            cut = torch.tensor(list(stepped.finals))
+            last = {name: row.expand(len(cut), *row.shape[1:]) for name, row in self._blank().items()}
+            last["features"] = torch.stack([as_tensor(features) for features in stepped.finals.values()])
+            last.update({name: part[cut] for name, part in self._stored(state, self._critics_state).items()})
+            self.replay.write(cut.tolist(), last)
+        self._features, self._starts = as_tensor(stepped.features), ends
+        self._carry = state, action, reward
+        return stepped.returns, stepped.lengths
+
+    def _act(self, outputs: Tensor) -> Tensor:
+        return self.actions.sample(outputs, self.network.log_std, self.draw)
+
+    def _blank(self) -> Columns:
+        """Returns a row that is no step."""
+        actions = self.actions
+        none = torch.zeros(1, dtype=torch.bool)
+        blank = {
+            "features": torch.zeros(1, self.worlds.observations.size),
+            "starts": none,
+            "actions": torch.zeros(1, actions.parts, dtype=torch.long if actions.categorical else torch.float32),
+            "rewards": torch.zeros(1),
+            "terminated": none,
+            "valid": none,
+        }
+        states = self.network.memory.initial_state(1), self.critics.memory.initial_state(1)
+        return {**blank, **{name: part.detach() for name, part in self._stored(*states).items()}}
+
+    def _stored(self, state: State, critics_state: State) -> Columns:
+        """Returns the columns of the memories' states, where the replay stores them."""
+        if self.settings.hidden != "stored":
+            return {}
+        named = {f"actor {i}": part for i, part in enumerate(state)}
+        return named | {f"critics {i}": part for i, part in enumerate(critics_state)}
+
+    def _rows_of(self, source: str, episodes: Sequence[Sequence[Transition]]) -> Columns:
+        """Returns the rows of logged episodes."""
+        features, starts, actions, rewards, terminated, valid = [], [], [], [], [], []
+        for number, episode in enumerate(episodes):
+            where = f"Episode {number} of the log {source!r}"
+            if not episode:
+                raise WorldError(f"{where} has no step.", "Leave it out.")
+            seen, done, paid, after, over = zip(*episode, strict=True)
+            for name, space, values in (
+                ("an observation", self.worlds.observations.space, seen),
+                ("an action", self.actions.space, done),
+            ):
+                outside = next((value for value in values if not space.contains(value)), None)
+                if outside is not None:
+                    raise WorldError(
+                        f"{where} has {name} {outside!r} that is not of the world's space {space}.",
+                        "Give logs of the same world, with values as the world gives and takes them.",
+                    )
+            if any(over[:-1]):
+                raise WorldError(f"{where} goes on after its end.", "Begin another episode where one terminated.")
+            if not all(isinstance(reward, int | float) and math.isfinite(reward) for reward in paid):
+                raise WorldError(f"{where} has a reward that is no finite number.", "Give a number for each step.")
+            cut = not over[-1]
+            features.append(as_tensor(self.worlds.observations.encode([*seen, *([after[-1]] if cut else [])])))
+            acted = self.actions.from_world(done)
+            actions.append(torch.cat([acted, acted[:1] * 0]) if cut else acted)
+            rewards += [*paid, *([0.0] if cut else [])]
+            starts += [True] + [False] * (len(episode) - 1 + cut)
+            terminated += [False] * (len(episode) - 1) + [not cut] + [False] * cut
+            valid += [True] * len(episode) + [False] * cut
+        return {
+            "features": torch.cat(features),
+            "starts": torch.tensor(starts),
+            "actions": torch.cat(actions),
+            "rewards": torch.tensor(rewards, dtype=torch.float32),
+            "terminated": torch.tensor(terminated),
+            "valid": torch.tensor(valid),
+        }
+
+    def _learn(self) -> dict[str, float]:
+        """Takes an optimiser step of the critics, and at times one of the actor; returns metrics."""
+        settings, actions = self.settings, self.actions
+        lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
+        windows = self.replay.draw(settings.batch, settings.length, lead, settings.shares, self.draw)
+        batch = {name: column[windows.rows] for name, column in self.replay.columns.items()}
+        x, starts = self._inputs(windows.rows, windows.before), batch["starts"]
+        acts = self.learned % (settings.delay or 1) == 0
+        self.learned += 1
+
+        memories = self.critics.remember(x, self._state(self.critics, windows, batch), starts)
+        with torch.no_grad():
+            state = self._state(self.target_critics, windows, batch)
+            target_memories = self.target_critics.remember(x, state, starts)
+        target_acts = settings.learner != "sac"
+        outputs = None
+        if acts or not target_acts:
+            outputs = self.network(x, self._state(self.network, windows, batch), starts)
+        with torch.no_grad():
+            if target_acts:
+                state = self._state(self.target_network, windows, batch)
+                following = self._values_by_target(self.target_network(x, state, starts), target_memories)
+            else:
+                assert outputs is not None
+                following = self._soft_values(outputs.detach(), target_memories)[0]
+            returns = multi_step(
+                batch["rewards"][:, :-1],
+                following[:, 1:],
+                ~batch["terminated"][:, :-1],
+                batch["valid"][:, 1:] & ~starts[:, 1:],
+                settings.discount,
+                settings.n_step,
+            )
+        valid = batch["valid"][:, :-1].float()
+        count = valid.sum().clamp(min=1.0)
+        values = self.critics.values(memories[:, :-1], batch["actions"][:, :-1])
+        critic_loss = ((values - returns).square() * valid).sum() / count
+        metrics = {"critic_loss": critic_loss.item(), "value": float((values.detach() * valid).mean(0).sum() / count)}
+        if acts:
+            assert outputs is not None
+            actor_loss, entropy = self._actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid)
+            metrics["actor_loss"] = actor_loss.item()
+            if entropy is not None:
+                metrics["entropy"] = float(entropy)
+                if settings.tune:
+                    goal = settings.target_entropy
+                    error = entropy - (usual_entropy(actions) if goal is None else goal)
+                    self._step("temperature", self.log_temperature * error, [self.log_temperature])
+            self._step("actor", actor_loss, self.network.parameters())
+        self._step("critics", critic_loss, self.critics.parameters())
+        if acts:
+            _follow(self.target_critics, self.critics, settings.tau)
+            if target_acts:
+                _follow(self.target_network, self.network, settings.tau)
+        return metrics
+
+    def _inputs(self, rows: Tensor, before: Tensor) -> Tensor:
+        """Returns the networks' inputs at rows of the replay. The networks have the same."""
+        columns = self.replay.columns
+        done, paid = columns["actions"][before], columns["rewards"][before]
+        return self.network.input(columns["features"][rows], done, paid, columns["starts"][rows])
+
+    def _state(self, network: Actor | Critics, windows: Windows, batch: Columns) -> State:
+        """Returns the state of a network's memory before the windows, by the rule that the settings name.
+
+        Args:
+            network: The network, or its target.
+            windows: The windows.
+            batch: Their columns.
+        """
+        if self.settings.hidden == "stored":
+            name = "actor" if isinstance(network, Actor) else "critics"
+            return tuple(batch[f"{name} {i}"][:, 0] for i in range(len(network.memory.initial_state(1))))
+        with torch.no_grad():
+            inputs = network.encoder(self._inputs(windows.lead, windows.lead_before))
+        return run_lead(network.memory, inputs, self.replay.columns["starts"][windows.lead], windows.lead_mask)
+
+    def _values_by_target(self, outputs: Tensor, memories: Tensor) -> Tensor:
+        """Returns the values of the target's action, with TD3's noise where the settings have it."""
+        action = self.actions.best(outputs)
+        if self.settings.target_noise:
+            noise = torch.randn(action.shape, generator=self.draw) * self.settings.target_noise
+            limit = 2.5 * self.settings.target_noise
+            action = (action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
+        return self.target_critics.values(memories, action).amin(0)
+
+    def _soft_values(self, outputs: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns SAC's values by the target critics, and the log-probabilities in them."""
+        temperature = self._temperature() or 0.0
+        if self.actions.categorical:
+            logs = outputs.log_softmax(-1)
+            values = self.target_critics.all_values(memories).amin(0)
+            return (logs.exp() * (values - temperature * logs)).sum(-1), logs
+        action, log_prob = cast(BoundedActions, self.actions).draw(outputs, self.draw)
+        return self.target_critics.values(memories, action).amin(0) - temperature * log_prob, log_prob
+
+    def _actor_loss(
+        self, outputs: Tensor, memories: Tensor, batch: Columns, valid: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the actor's loss, and the policy's mean entropy where it is stochastic.
+
+        Args:
+            outputs: The policy's outputs at the windows' steps.
+            memories: What the critics' heads see there.
+            batch: The windows' columns.
+            valid: Which of the steps there are.
+        """
+        settings, count = self.settings, valid.sum().clamp(min=1.0)
+        done = batch["actions"][:, :-1]
+        entropy = None
+        if settings.learner != "sac":
+            action = self.actions.best(outputs)
+            loss = -self.critics.values(memories, action, frozen=True)[0]
+            error = (action - done).square().mean(-1)
+        elif self.actions.categorical:
+            logs = outputs.log_softmax(-1)
+            values = self.critics.all_values(memories).detach().amin(0)
+            loss = (logs.exp() * ((self._temperature() or 0.0) * logs - values)).sum(-1)
+            entropy = -(logs.exp() * logs).sum(-1).detach()
+            error = -logs.gather(-1, done).squeeze(-1)
+        else:
+            actions = cast(BoundedActions, self.actions)
+            action, log_prob = actions.draw(outputs, self.draw)
+            loss = (self._temperature() or 0.0) * log_prob
+            loss = loss - self.critics.values(memories, action, frozen=True).amin(0)
+            entropy = -log_prob.detach()
+            error = -actions.log_prob(outputs, done)
+        total = (loss * valid).sum() / count
+        if settings.clone:
+            cloned = valid
+            if settings.clone_source:
+                number = self.replay.sources.index(settings.clone_source)
+                cloned = valid * (batch["source"][:, :-1] == number)
+            total = total + settings.clone * (error * cloned).sum() / cloned.sum().clamp(min=1.0)
+        return total, None if entropy is None else (entropy * valid).sum() / count
+
+    def _step(self, name: str, loss: Tensor, parameters: Any) -> None:
+        self.optimisers[name].zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, self.settings.gradient_norm)
+        self.optimisers[name].step()
+
+    def save(self) -> dict[str, Any]:
+        """Returns all that the next update depends on, the replay with it, as tensors, numbers and lists."""
+        worlds = self.worlds.save()
+        return {
+            "settings": asdict(self.settings),
+            "network": self.network.state_dict(),
+            "critics": self.critics.state_dict(),
+            "targets": (self.target_network.state_dict(), self.target_critics.state_dict()),
+            "log_temperature": self.log_temperature.detach(),
+            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()},
+            "draw": self.draw.get_state(),
+            "curve": self.curve,
+            "recent": list(self.recent),
+            "counts": (self.seconds, self.learned, self._due),
+            "place": (self._features, self._starts, self._carry, self._critics_state),
+            "worlds": None if worlds is None else torch.frombuffer(bytearray(worlds), dtype=torch.uint8),
+            "replay": self.replay.save(),
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Continues from the result of `save`: exactly, or with new episodes where the worlds cannot be saved or another user
+        saved them. Raises CheckpointError for a checkpoint of another memory, world or size."""
+        load_network(self.network, saved, self.settings)
+        self.critics.load_state_dict(saved["critics"])
+        for target, weights in zip((self.target_network, self.target_critics), saved["targets"], strict=True):
+            target.load_state_dict(weights)
+        with torch.no_grad():
+            self.log_temperature.copy_(saved["log_temperature"])
+        for name, optimiser in self.optimisers.items():
+            optimiser.load_state_dict(saved["optimisers"][name])
+        self.draw.set_state(saved["draw"])
+        self.curve = list(saved["curve"])
+        self.recent.extend(saved["recent"])
+        self.seconds, self.learned, self._due = saved["counts"]
+        self.replay.load(saved["replay"])
+        if saved["worlds"] is not None and self.worlds.load(saved["worlds"].numpy().tobytes()):
+            self._features, self._starts, self._carry, self._critics_state = saved["place"]
+        else:
+            self.replay.cut()
+
+
+def action_space(space: spaces.Space[Any], settings: OffPolicySettings) -> ActionSpace:
+    """Returns the actions of a learner in a world.
+
+    Args:
+        space: The world's action space.
+        settings: The settings, which name the learner.
+
+    Raises:
+        SpaceError: The learner cannot give such actions. The message names one that can.
+    """
+    if isinstance(space, spaces.Box):
+        return BoundedActions(space, settings.noise)
+    if settings.learner != "sac":
+        raise SpaceError(
+            f"The learner {settings.learner!r} gives numbers, and the actions of {settings.world} are choices: {space}.",
+            'Set learner to "sac" or "ppo", which choose.',
+        )
+    actions = ActionSpace(space)
+    if actions.parts > 1:
+        raise SpaceError(
+            f"The learner 'sac' makes one choice at a time, and the actions of {settings.world} are {actions.parts}: {space}.",
+            'Set learner to "ppo", or wrap the world such that one choice stands for all.',
+        )
+    return actions
+
+
+def usual_entropy(actions: ActionSpace) -> float:
+    """Returns the entropy that a tuned temperature keeps: minus the numbers of an action (arXiv 1812.05905), or .98 of the
+    greatest entropy of choices (arXiv 1910.07207)."""
+    return 0.98 * math.log(actions.size) if actions.categorical else -float(actions.parts)
+
+
+def multi_step(
+    rewards: Tensor, following: Tensor, goes_on: Tensor, inside: Tensor, discount: float, steps: int
+) -> Tensor:
+    """Returns the discounted rewards of at most so many steps with the value after them, [batch, time].
+
+    The sum ends early, with the value of where it ends, at the end of the window or of an episode. Later actions are taken as
+    they were done, without a correction for the policy that has changed since.
+
+    Args:
+        rewards: [batch, time].
+        following: The value of the next observation of each step, [batch, time].
+        goes_on: Where an episode did not terminate with the step, [batch, time].
+        inside: Whether the next row is a step of the same episode, [batch, time].
+        discount: Gamma.
+        steps: The greatest number of steps, n.
+    """
+    sums = rewards + discount * goes_on * following
+    for _ in range(steps - 1):
+        after = torch.where(inside[:, :-1], sums[:, 1:], following[:, :-1])
+        sums = rewards + discount * goes_on * torch.cat([after, following[:, -1:]], 1)
+    return sums
+
+
+def _check_sources(settings: OffPolicySettings, logs: Logs) -> None:
+    sources = [PLAY, *logs]
+    if PLAY in logs:
+        raise SettingError(f"A log is named {PLAY!r}, which is what the learner plays.", "Give it another name.")
+    empty = [source for source, episodes in logs.items() if not episodes]
+    if empty:
+        raise SettingError(f"The log {empty[0]!r} has no episode.", "Leave it out, or give its episodes.")
+    for source in (*settings.shares, *filter(None, [settings.clone_source])):
+        require_known("source of the replay", source, sources)
+    for source, share in settings.shares.items():
+        if 0.0 < share * settings.batch < 1.0:
+            raise SettingError(
+                f"A share of {share} for {source!r} gives it no sequence of a batch of {settings.batch}.",
+                f"Set batch to {math.ceil(1 / share)} or more.",
+            )
+    if logs and settings.hidden == "stored":
+        raise SettingError("Logs store no hidden states.", 'Set hidden to "zero", "burnt_in" or "recomputed".')
+    for source, episodes in logs.items():
+        rows = sum(map(len, episodes))
+        if rows <= settings.length:
+            raise SettingError(
+                f"The log {source!r} of {rows} steps has no sequence of {settings.length}.",
+                f"Set length to {max(1, rows - 1)} or less.",
+            )
+
+
+def _draw_evenly(actions: ActionSpace, count: int, draw: torch.Generator) -> Tensor:
+    if actions.categorical:
+        return torch.randint(actions.size, (count, 1), generator=draw)
+    return torch.rand(count, actions.parts, generator=draw) * 2.0 - 1.0
+
+
+@torch.no_grad()
+def _follow(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Moves a target a part of the way to its source."""
+    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), tau)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

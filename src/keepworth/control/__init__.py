@@ -1,4 +1,4 @@
-"""Small networks in worlds that hide their state: sequence memories, recurrent PPO, worlds by Gymnasium.
+"""Small networks in worlds that hide their state: sequence memories, recurrent PPO, off-policy learners, worlds by Gymnasium.
 
     module = memory("ffm", input_size=12, width=128)      # an ordinary torch.nn.Module
 

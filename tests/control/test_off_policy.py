@@ -19,7 +19,7 @@ from keepworth.control import replay as replay_module
 from keepworth.control.dials import behave
 from keepworth.control.errors import CheckpointError, SpaceError, WorldError
 from keepworth.control.off_policy import OffPolicyTrainer, multi_step
-from keepworth.control.replay import PLAY, Replay, run_lead
+from keepworth.control.replay import PLAY, SequenceReplay, run_lead
 from keepworth.control.run import TrainedAgent, load_checkpoint, run
 from keepworth.control.settings import LEARNERS, OffPolicySettings, PpoSettings, SettingError
 from keepworth.control.spaces import BoundedActions
@@ -30,10 +30,10 @@ SMALL = OffPolicySettings(
 )
 
 
-def make_rows(rings: int, size: int, steps: int) -> Replay:
+def make_rows(rings: int, size: int, steps: int) -> SequenceReplay:
     """Rows that are numbered in each ring. Episodes have five rows, of which the last is no step."""
     blank = {"number": torch.zeros(1), "starts": torch.zeros(1, dtype=torch.bool), "valid": torch.zeros(1).bool()}
-    rows = Replay(blank, {PLAY: [size] * rings, "log": [size]})
+    rows = SequenceReplay(blank, {PLAY: [size] * rings, "log": [size]})
     for step in range(steps):
         of = torch.full((rings + 1,), step)
         rows.write(range(rings + 1), {"number": of.float(), "starts": of % 5 == 0, "valid": of % 5 != 4})

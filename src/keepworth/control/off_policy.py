@@ -33,7 +33,7 @@ from keepworth.control.errors import SpaceError, WorldError
 from keepworth.control.memory_base import State
 from keepworth.control.network import Carry, as_tensor, start_carry
 from keepworth.control.ppo import Row, load_network
-from keepworth.control.replay import PLAY, Columns, Replay, Windows, run_lead
+from keepworth.control.replay import PLAY, Columns, SequenceReplay, Windows, run_lead
 from keepworth.control.settings import OffPolicySettings, SettingError
 from keepworth.control.spaces import ActionSpace, BoundedActions
 from keepworth.control.worlds import MakeWorld, Worlds
@@ -89,7 +89,7 @@ class OffPolicyTrainer:
         rings = {PLAY: [per_world] * settings.envs}
         rows = {source: self._rows_of(source, episodes) for source, episodes in logs.items()}
         rings.update({source: [len(columns["valid"])] for source, columns in rows.items()})
-        self.replay = Replay(self._blank(), rings)
+        self.replay = SequenceReplay(self._blank(), rings)
         for ring, columns in enumerate(rows.values(), settings.envs):
             for row in range(len(columns["valid"])):
                 self.replay.write([ring], {name: column[row : row + 1] for name, column in columns.items()})

@@ -44,7 +44,7 @@ class Windows:
     lead_mask: Tensor
 
 
-class Replay:
+class SequenceReplay:
     """Rows in rings, one ring per world or log. A full ring forgets its oldest row.
 
     Attributes:
@@ -180,7 +180,7 @@ def run_lead(memory: SequenceMemory, inputs: Tensor, starts: Tensor, mask: Tenso
     """Returns the memory's state after some rows, without a gradient; the initial one after none.
 
     Args:
-        memory: The memory.
+        memory: The sequence memory that is run.
         inputs: Its inputs at those rows, [batch, rows, input_size].
         starts: Where episodes start, [batch, rows], Boolean.
         mask: Which rows there are, [batch, rows], from the left.

@@ -1,0 +1,115 @@
+"""Plant mistakes in a copy of the source, one at a time, and count those that simulated nights find.
+
+    python -m benchmarks.nights.planted --nights 60 --json benchmarks/nights/planted.json
+
+The mistakes are in `planted.toml`. Each is planted in a copy in a temporary folder, in which nights run, seed after seed, until a
+claim fails. Without a mistake the same nights have to pass: that is run first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import keepworth
+from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
+
+LISTED = Path(__file__).with_name("planted.toml")
+ROOT = Path(__file__).parents[2]
+
+
+class DoesNotApply(ValueError):
+    """A text to replace does not stand in the file exactly once."""
+
+
+def mistakes() -> list[dict[str, Any]]:
+    """Return the mistakes of the list."""
+    listed: list[dict[str, Any]] = tomllib.loads(LISTED.read_text("utf-8"))["mistake"]
+    return listed
+
+
+def plant(mistake: dict[str, Any], source: Path) -> None:
+    """Plant a mistake in a copy of the package. Raises DoesNotApply.
+
+    Args:
+        mistake: One of the list.
+        source: The folder `keepworth` of the copy.
+    """
+    path = source / mistake["file"]
+    text = path.read_text("utf-8")
+    for before, after in mistake["replace"]:
+        if text.count(before) != 1:
+            raise DoesNotApply(f"{mistake['name']}: {before!r:.80} stands {text.count(before)} times in {mistake['file']}")
+        text = text.replace(before, after)
+    path.write_text(text, "utf-8")
+
+
+def nights(source: Path, count: int, steps: int) -> dict[str, Any]:
+    """Run nights on a copy of the source until one fails.
+
+    Args:
+        source: The folder in which the copy of `keepworth` lies.
+        count: The most nights.
+        steps: The steps of each.
+
+    Returns:
+        The record of the run: see `benchmarks.nights`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        record = Path(folder) / "record.json"
+        command = [sys.executable, "-m", "benchmarks.nights", "--seeds", f"0:{count}", "--steps", str(steps)]
+        command += ["--stop", "--whole", "--json", str(record)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+        if not record.exists():
+            return {"failures": [{"claim": "it runs", "detail": done.stderr[-300:]}], "nights": 1}
+        out: dict[str, Any] = json.loads(record.read_text("utf-8"))
+        return out
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--nights", type=int, default=60, help="the most nights for each mistake")
+    parser.add_argument("--steps", type=int, default=40, help="steps of a night")
+    parser.add_argument("--only", default="", help="only mistakes whose name has this text in it")
+    options = parser.parse_args()
+    listed: list[dict[str, Any]] = []
+    names = ["", *(mistake["name"] for mistake in mistakes() if options.only in mistake["name"])]
+    by_name = {mistake["name"]: mistake for mistake in mistakes()}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(
+                Path(keepworth.__file__).parent, Path(folder) / "keepworth", ignore=shutil.ignore_patterns("__pycache__")
+            )
+            if name:
+                plant(by_name[name], Path(folder) / "keepworth")
+            result = nights(Path(folder), options.nights, options.steps)
+        failure = result["failures"][0] if result["failures"] else None
+        listed.append(
+            {
+                "mistake": name or "none",
+                "claim": failure["claim"] if failure else "",
+                "detail": failure["detail"] if failure else "",
+                "nights": result["nights"],
+            }
+        )
+        print(f"{name or 'no mistake'}: {'found by: ' + failure['claim'] if failure else 'not found'}", flush=True)
+        if not name and failure:
+            sys.exit("a night fails without a mistake, so nothing can be counted")
+    caught = [each for each in listed[1:] if each["claim"]]
+    record = {"machine": machine(), "planted": len(listed) - 1, "found": len(caught), "nights": options.nights,
+              "steps": options.steps, "mistakes": listed}  # fmt: skip
+    print(f"{len(caught)} of {len(listed) - 1}")
+    save(options.json, record)
+
+
+if __name__ == "__main__":
+    main()

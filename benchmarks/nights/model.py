@@ -110,11 +110,7 @@ def _carry_out(items: State, entry: Entry) -> None:
     id = f"m{entry.seq}"
     there = [items.get(target) for target in entry.targets]
     if entry.kind == "add":
-        same = [
-            note
-            for note in items.values()
-            if note.current and note.text == entry.text and note.user == entry.user
-        ]
+        same = [note for note in items.values() if note.current and note.text == entry.text and note.user == entry.user]
         if not same:
             items[id] = Note(entry.text, entry.user, entry.metadata, born=entry.at)
     elif entry.kind == "reward":

@@ -77,8 +77,7 @@ def drawn_steps(seed: int, count: int) -> list[Step]:
     draw = random.Random(f"steps/{seed}")
     verbs = draw.choices([*VERBS], [*VERBS.values()], k=count)
     return [
-        Step(number, verb, draw.random(), tuple(draw.random() for _ in range(6)))
-        for number, verb in enumerate(verbs)
+        Step(number, verb, draw.random(), tuple(draw.random() for _ in range(6))) for number, verb in enumerate(verbs)
     ]
 
 
@@ -264,7 +263,9 @@ class Night:
                 error = refusal
             except MemoryProblem as problem:
                 if fault is None or not fault.fired:
-                    raise Failure("no error without a fault", f"{verb}: {type(problem).__name__}: {problem}") from problem
+                    raise Failure(
+                        "no error without a fault", f"{verb}: {type(problem).__name__}: {problem}"
+                    ) from problem
                 error = problem
             except (Failure, KeyboardInterrupt):
                 raise
@@ -538,7 +539,9 @@ class Night:
             wrong = [hit.id for hit in short if abs(hit.score - self.cosine(expected[hit.id].text)) > 0.01]
             ordered = memory.policy is not None or not (np.diff([hit.score for hit in short]) > 1e-6).any()
             if wrong or not ordered:
-                raise Failure("a search is a scan", f"{place}: out of order by meaning, or wrong cosines of {wrong[:4]}")
+                raise Failure(
+                    "a search is a scan", f"{place}: out of order by meaning, or wrong cosines of {wrong[:4]}"
+                )
         if expected:
             id = draw.choice(sorted(expected))
             text = expected[id].text
@@ -569,7 +572,9 @@ class Night:
             differing = {each.id for each in memory.diff(f"s{position}")}
         except Purged:
             if not erased:
-                raise Failure("the past is that of the model", f"Purged at s{position}, and nothing was erased") from None
+                raise Failure(
+                    "the past is that of the model", f"Purged at s{position}, and nothing was erased"
+                ) from None
         else:
             expected = {id: note.text for id, note in past.items() if note.current}
             if there != expected:
@@ -580,17 +585,24 @@ class Night:
                 )
             wanted = {id for id in {*past, *state} if past.get(id) != state.get(id)}
             if differing != wanted:
-                raise Failure("the past is that of the model", f"diff since s{position}: {sorted(differing ^ wanted)[:4]}")
+                raise Failure(
+                    "the past is that of the model", f"diff since s{position}: {sorted(differing ^ wanted)[:4]}"
+                )
         at = draw.choice([entry for entry in self.model.entries if entry.seq <= head] or [Entry(0, "", "")]).at
         if at:
             hits = memory._unlogged().search("alpha", as_of=at, top_k=MANY, mode="lexical")
             wanted = {
                 id
                 for id, note in state.items()
-                if note.status == "active" and not note.deleted and note.born <= at and (not note.died or at < note.died)
+                if note.status == "active"
+                and not note.deleted
+                and note.born <= at
+                and (not note.died or at < note.died)
             }
             if {hit.id for hit in hits} != wanted:
-                raise Failure("the past is that of the model", f"as of {at}: {sorted({hit.id for hit in hits} ^ wanted)[:4]}")
+                raise Failure(
+                    "the past is that of the model", f"as of {at}: {sorted({hit.id for hit in hits} ^ wanted)[:4]}"
+                )
 
     def sound(self, memory: Memory, place: str) -> None:
         self.tally.checks += 1
@@ -685,9 +697,7 @@ class Night:
         texts, user = [self.line(n[0]) for _ in range(1 + int(n[1] * 12))], self._user(n[2])
         return Act(
             lambda m: m.add_many(texts, user_id=user),
-            lambda numbers, at: [
-                Entry(seq, at, "add", user, text) for seq, text in zip(numbers, texts, strict=False)
-            ],
+            lambda numbers, at: [Entry(seq, at, "add", user, text) for seq, text in zip(numbers, texts, strict=False)],
             lambda items, numbers: _same([item.id for item in items], numbers),
         )
 
@@ -771,7 +781,8 @@ class Night:
     def _delete_all(self, n: Sequence[float]) -> Act:
         user = self._user(n[0])
         ids = sorted(
-            (id for id, note in self.state.items() if note.user == user and not note.deleted), key=lambda id: int(id[1:])
+            (id for id, note in self.state.items() if note.user == user and not note.deleted),
+            key=lambda id: int(id[1:]),
         )
         return Act(
             lambda m: m.delete_all(user_id=user),
@@ -823,7 +834,9 @@ class Night:
         text = self.line(n[1])
         return Act(
             lambda m: m.reopen(id).remember(text),
-            lambda numbers, at: [Entry(seq, at, "add", user, text, source="episode", episode=id) for seq in numbers[:1]],
+            lambda numbers, at: [
+                Entry(seq, at, "add", user, text, source="episode", episode=id) for seq in numbers[:1]
+            ],
         )
 
     def _reward(self, n: Sequence[float], repeat: bool = False) -> Act | None:
@@ -839,8 +852,7 @@ class Night:
         return Act(
             lambda m: m.reward(target, value, by=by),
             lambda numbers, at: [
-                Entry(seq, at, "reward", user, "", shown, value=value, source=by, episode=inside)
-                for seq in numbers
+                Entry(seq, at, "reward", user, "", shown, value=value, source=by, episode=inside) for seq in numbers
             ],
             refusals=(UnknownEpisode, ClosedEpisode),
         )
@@ -855,7 +867,9 @@ class Night:
         def after(_: Any, numbers: Sequence[int]) -> None:
             self.undone.extend(numbers)
 
-        return Act(lambda m: m.rollback(**argument), entries, after, (UnknownEpisode, InvalidFilter, InvalidPolicy, Purged))
+        return Act(
+            lambda m: m.rollback(**argument), entries, after, (UnknownEpisode, InvalidFilter, InvalidPolicy, Purged)
+        )
 
     def _undo_episode(self, n: Sequence[float]) -> Act | None:
         if not self.episodes:
@@ -868,9 +882,7 @@ class Night:
 
         def cancels(end: int) -> set[int]:
             return {
-                e.seq
-                for e in self.model.entries
-                if e.source == source and e.kind != "reward" and e.erased_at > end
+                e.seq for e in self.model.entries if e.source == source and e.kind != "reward" and e.erased_at > end
             }
 
         return self._undo(cancels, source=source)
@@ -1003,14 +1015,24 @@ def _rotten(image: Image, draw: random.Random) -> Image:
     return {**image, "": bytes(content)}
 
 
-def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> Tally | Failure:
-    """Run a night in a fresh folder. Returns what it did, or the claim that failed."""
+def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> tuple[Tally, Failure | None]:
+    """Run a night in a fresh folder.
+
+    Args:
+        seed: That of the night.
+        steps: What is done.
+        folder: It is made for the night and removed after it.
+        **options: `faulty` and `images`, as of `Night`.
+
+    Returns:
+        What the night did, and the claim that failed; None if all hold.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     night = Night(seed, steps, folder, **options)
     try:
-        return night.run()
+        return night.run(), None
     except Failure as failure:
-        return failure
+        return night.tally, failure
     finally:
         shutil.rmtree(folder, ignore_errors=True)

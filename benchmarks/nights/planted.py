@@ -47,7 +47,9 @@ def plant(mistake: dict[str, Any], source: Path) -> None:
     text = path.read_text("utf-8")
     for before, after in mistake["replace"]:
         if text.count(before) != 1:
-            raise DoesNotApply(f"{mistake['name']}: {before!r:.80} stands {text.count(before)} times in {mistake['file']}")
+            raise DoesNotApply(
+                f"{mistake['name']}: {before!r:.80} stands {text.count(before)} times in {mistake['file']}"
+            )
         text = text.replace(before, after)
     path.write_text(text, "utf-8")
 
@@ -87,7 +89,9 @@ def main() -> None:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(
-                Path(keepworth.__file__).parent, Path(folder) / "keepworth", ignore=shutil.ignore_patterns("__pycache__")
+                Path(keepworth.__file__).parent,
+                Path(folder) / "keepworth",
+                ignore=shutil.ignore_patterns("__pycache__"),
             )
             if name:
                 plant(by_name[name], Path(folder) / "keepworth")

@@ -27,7 +27,17 @@ import apsw
 from keepworth.memory.choose import learning
 from keepworth.memory.search import columns, first_pass, index, scope_words
 from keepworth.memory.search import search as searching
-from keepworth.memory.store import blocks, database, decision_log, derived, full_text, log, saved_state, transaction, views
+from keepworth.memory.store import (
+    blocks,
+    database,
+    decision_log,
+    derived,
+    full_text,
+    log,
+    saved_state,
+    transaction,
+    views,
+)
 
 SMALL: list[tuple[ModuleType, str, int]] = [
     (blocks, "ITEMS", 8),
@@ -143,6 +153,3 @@ def simulated(seed: int) -> Iterator[World]:
         finally:
             logging.disable(level)
             apsw.set_default_vfs("unix")
-
-
-

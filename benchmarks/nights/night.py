@@ -441,11 +441,8 @@ class Night:
         )
         try:
             self.world.later.clear()
-            if damaged:
-                if problems := check(memory.store, deep=True):
-                    del problems  # the damage has a name
-                    memory.get_all(limit=MANY, all_states=True)
-                    return
+            if damaged and check(memory.store, deep=True):
+                return  # the damage has a name
             head = int(memory.snapshot()[1:])
             self.compare(memory, allowed, f"after {kind}")
             state = self.model.fold(head)

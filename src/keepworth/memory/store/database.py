@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import random
+import struct
 import sys
 import threading
 import time
@@ -54,6 +55,11 @@ if TYPE_CHECKING:
     from keepworth.memory.store.connection import AnyConnection, FullText
 
 
+HEADER = b"SQLite format 3\x00"
+LOG_MAGIC = (0x377F0682, 0x377F0683)
+"""The numbers with which a write-ahead log of SQLite begins."""
+
+
 def writable(path: str) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
@@ -71,12 +77,14 @@ def _refuse_strangers(path: str) -> None:
         if error.errno in NO_FILES:
             raise TooManyFiles(f"{path} cannot be opened: this process {NONE_LEFT}") from error
         raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
+    if head[:16] != HEADER:
+        head = _head_in_log(path) or head
     if not any(head):
         raise NotAMemoryFile(
             f"{path} is empty (0 bytes) or holds zeros alone, so it is no memory, nor a new one: an interrupted copy or a full "
             "disk leaves such a file; restore a backup over it, or delete it to begin anew"
         )
-    if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
+    if len(head) < 100 or head[:16] != HEADER:
         raise NotAMemoryFile(
             f"{path} is not a memory file: it belongs to another program, or its beginning is damaged; give another path, or "
             "restore a backup"
@@ -90,6 +98,18 @@ def _refuse_strangers(path: str) -> None:
     application = int.from_bytes(head[68:72], "big")
     if application != schema.APPLICATION_ID:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
+
+
+def _head_in_log(path: str) -> bytes:
+    """Return the first bytes of a file as its write-ahead log has them, b"" where there is none, or not of a file like this. A
+    loss of power while the log is moved into the file can damage these bytes in the file itself."""
+    with contextlib.suppress(OSError), open(f"{path}-wal", "rb") as log:
+        magic, page = struct.unpack(">I4xI20x", log.read(32).ljust(32, b"\0"))
+        if magic in LOG_MAGIC and page == schema.PAGE and os.path.getsize(path) % page == 0:
+            while len(frame := log.read(24 + page)) == 24 + page:
+                if int.from_bytes(frame[:4], "big") == 1 and frame[24:40] == HEADER:
+                    return frame[24:124]
+    return b""
 
 
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
@@ -420,6 +440,18 @@ class Database(Backend):
         self._require_in_place()
         self._writer.execute("BEGIN IMMEDIATE")
         return self._writer
+
+    def _roll_back(self, connection: AnyConnection) -> None:
+        super()._roll_back(connection)
+        if self._committing == threading.get_ident() and not self.in_memory:
+            # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
+            # a kill would find it there. A write that changes nothing takes its place.
+            with contextlib.suppress(apsw.Error):
+                connection.execute("BEGIN IMMEDIATE")
+                for step in (1, -1):
+                    connection.execute(f"UPDATE indexed SET through = through + {step}")
+                connection.execute("COMMIT")
+            super()._roll_back(connection)
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:

@@ -1,0 +1,102 @@
+"""Simulated nights, at their smallest size: the claims hold, a seed repeats a night, and the planted mistakes still apply."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import keepworth
+from benchmarks.nights.__main__ import shrink
+from benchmarks.nights.disk import Disk, Fault
+from benchmarks.nights.night import Failure, Tally, drawn_steps, run_night
+from benchmarks.nights.planted import mistakes, plant
+from keepworth.memory.errors import NotAMemoryFile, StorageFailed
+from keepworth.memory.memory import Memory
+from keepworth.memory.store.maintenance import check
+
+
+@pytest.fixture
+def disk(path: Path) -> Iterator[Disk]:
+    """A simulated disk under the memory at `path`."""
+    made = Disk("disk of a test", str(path), seed=0)
+    apsw.set_default_vfs(made.name)
+    yield made
+    apsw.set_default_vfs("unix")
+    made.unregister()
+
+
+def night(seed: int, folder: Path, steps: int = 30) -> tuple[Tally, Failure | None]:
+    return run_night(seed, drawn_steps(seed, steps), folder)
+
+
+def test_claims_hold_after_drawn_faults(tmp_path: Path):
+    done = Tally()
+    for seed in range(4):
+        tally, failure = night(seed, tmp_path / "night")
+        assert failure is None, f"seed {seed}, step {failure.step}, {failure.place}: {failure}"
+        done.add(tally)
+    assert sum(done.faults.values()) > 500
+    assert {"kill", "torn", "power", "lie", "full", "sync", "dead", "slow", "refused full"} <= {*done.faults}
+
+
+def test_seed_repeats_a_night(tmp_path: Path):
+    first, again = (night(5, tmp_path / "night", 20)[0] for _ in range(2))
+    assert (first.faults, first.places, first.checks) == (again.faults, again.places, again.checks)
+
+
+def test_failure_is_shrunk_to_the_steps_that_it_needs():
+    steps = drawn_steps(3, 40)
+    assert [step.number for step in shrink(steps, lambda some: {steps[7], steps[31]} <= {*some})] == [7, 31]
+
+
+@pytest.mark.parametrize("mistake", mistakes(), ids=lambda mistake: mistake["name"].replace(" ", "_"))
+def test_planted_mistake_applies(mistake: dict[str, str], tmp_path: Path):
+    """Whoever changes the source changes the list, too."""
+    source = tmp_path / mistake["file"]
+    source.parent.mkdir(parents=True)
+    shutil.copy(Path(keepworth.__file__).parent / mistake["file"], source)
+    before = source.read_text("utf-8")
+    plant(mistake, tmp_path)
+    assert source.read_text("utf-8") != before
+    compile(source.read_text("utf-8"), mistake["file"], "exec")
+
+
+# What nights showed.
+
+
+def test_write_that_is_refused_for_its_sync_is_not_there_after_a_kill(path: Path, tmp_path: Path, disk: Disk):
+    with Memory(path, encoder=None, durability="power") as m:
+        m.add("a cat")
+        disk.fault = Fault("sync", 0)
+        with pytest.raises(StorageFailed, match="nothing was written"):
+            m.add("a dog")
+        disk.fault = None
+        for suffix, content in disk.platters.after_kill().items():
+            (tmp_path / f"b.mem{suffix}").write_bytes(content)
+        apsw.set_default_vfs("unix")
+        with Memory(tmp_path / "b.mem", encoder=None) as after:
+            assert [item.text for item in after.get_all()] == ["a cat"]
+
+
+def test_file_whose_first_sector_is_torn_opens_by_its_log(path: Path, tmp_path: Path):
+    """A loss of power while the write-ahead log is moved into the file may garble what was being written there."""
+    target = tmp_path / "b.mem"
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+        m.add_many([f"note {number} " + "x" * 2000 for number in range(20)])  # the file grows, as its first page says
+        torn = bytearray(path.read_bytes())
+        torn[:512] = bytes(range(256)) * 2
+        target.write_bytes(torn)
+        log = path.with_name("a.mem-wal").read_bytes()
+    (tmp_path / "b.mem-wal").write_bytes(log)
+    with Memory(target, encoder=None) as after:
+        assert len(after) == 21
+        assert check(after.store) == []
+    (tmp_path / "c.mem").write_bytes(torn)
+    (tmp_path / "c.mem-wal").write_bytes(log[:24])
+    with pytest.raises(NotAMemoryFile, match="not a memory file"):
+        Memory(tmp_path / "c.mem", encoder=None)

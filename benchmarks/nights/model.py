@@ -1,8 +1,8 @@
 """The naive model that a night is compared with: a list of what was done, folded into a dictionary of items.
 
-It knows nothing of SQLite, indexes, vectors, images or closures: what holds after some entry of the journal is what comes out when
-all entries up to it are carried out in order on an empty dictionary, without those that are rolled back then and those that are
-erased by then.
+It knows nothing of SQLite, indexes, vectors, images or closures: what holds after some entry of the journal is what comes out
+when all entries up to it are carried out in order on an empty dictionary, without those that are rolled back then and those that
+are erased by then.
 """
 
 from __future__ import annotations

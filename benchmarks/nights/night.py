@@ -1,7 +1,7 @@
 """One night: drawn work on one file by several handles, drawn faults, and after each of them the claims.
 
-A night is a list of steps. Each step holds all numbers that are drawn for it, so that a night without some of its steps is a night
-too: that is how a failure is shrunk.
+A night is a list of steps. Each step holds all numbers that are drawn for it, so that a night without some of its steps is a
+night too: that is how a failure is shrunk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.nights.disk import Disk, Event, Fault, Image, Platters
 from benchmarks.nights.model import Entry, Model, State
-from benchmarks.nights.world import World, simulated
+from benchmarks.nights.world import simulated
 from keepworth.memory import by_name
 from keepworth.memory.errors import (
     Busy,
@@ -32,7 +32,6 @@ from keepworth.memory.errors import (
     MemoryProblem,
     Purged,
     UnknownEpisode,
-    UnknownItem,
 )
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.checks import check

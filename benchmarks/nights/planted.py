@@ -63,11 +63,11 @@ def nights(source: Path, count: int, steps: int) -> dict[str, Any]:
         steps: The steps of each.
 
     Returns:
-        The record of the run: see `benchmarks.nights`.
+        The record of the run: see `benchmarks.nights.run`.
     """
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
-        command = [sys.executable, "-m", "benchmarks.nights", "--seeds", f"0:{count}", "--steps", str(steps)]
+        command = [sys.executable, "-m", "benchmarks.nights.run", "--seeds", f"0:{count}", "--steps", str(steps)]
         command += ["--stop", "--whole", "--json", str(record)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 import keepworth
-from benchmarks.nights.__main__ import shrink
+from benchmarks.nights.run import shrink
 from benchmarks.nights.disk import Disk, Fault
 from benchmarks.nights.night import Failure, Tally, drawn_steps, run_night
 from benchmarks.nights.planted import mistakes, plant

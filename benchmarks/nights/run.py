@@ -1,8 +1,8 @@
 """Simulate nights: drawn work and drawn faults by a seed, on one file with three handles, beside a naive model.
 
     make simulate SEEDS=0:200
-    python -m benchmarks.nights --seeds 0:200 --json benchmarks/nights/nights.json
-    python -m benchmarks.nights --seeds 17 --only 3,8,21 --faulty 21
+    python -m benchmarks.nights.run --seeds 0:200 --json benchmarks/nights/nights.json
+    python -m benchmarks.nights.run --seeds 17 --only 3,8,21 --faulty 21
 
 A failure is printed with its seed, shrunk to the fewest steps that still fail, with the command that repeats it.
 """
@@ -100,7 +100,7 @@ def main() -> None:
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts are gone through in an order that it decides
         os.execve(
             sys.executable,
-            [sys.executable, "-m", "benchmarks.nights", *sys.argv[1:]],
+            [sys.executable, "-m", "benchmarks.nights.run", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
     tally, failures, seeds = Tally(), list[dict[str, Any]](), numbers(options.seeds)
@@ -119,7 +119,7 @@ def main() -> None:
             if failure is None:
                 continue
             kept, at = (steps, faulty) if options.whole else shrunk(seed, steps, failure, folder)
-            command = f"python -m benchmarks.nights --seeds {seed} --steps {options.steps}"
+            command = f"python -m benchmarks.nights.run --seeds {seed} --steps {options.steps}"
             if not options.whole:
                 command += " --only " + ",".join(str(step.number) for step in kept)
                 command += "" if at is None else " --faulty " + (",".join(map(str, sorted(at))) or "-")

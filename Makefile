@@ -7,6 +7,7 @@
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, and evidence
 #   make test-evidence    every command that measures a method, at its smallest size; MINUTES=10 runs a piece, and says what is left
+#   make simulate         drawn work under drawn faults, beside a naive model: SEEDS=0:200 says which nights, STEPS how long they are
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
@@ -46,7 +47,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-memory test-training test-laboratory test-all test-evidence test-paused test-peers test-hosts test-hubs test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
+.PHONY: help install demo test test-memory test-training test-laboratory test-all test-evidence simulate test-paused test-peers test-hosts test-hubs test-engine test-postgres test-ray test-control typescript test-typescript docs numbers lint lock audit release-check clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -82,6 +83,9 @@ test-all: lint
 
 test-evidence: $(STAMP)
 	@$(BIN)/python -m benchmarks.methods.smallest $(if $(MINUTES),--minutes $(MINUTES))
+
+simulate: $(STAMP)
+	@$(BIN)/python -m benchmarks.nights.run --seeds $(or $(SEEDS),0:20) --steps $(or $(STEPS),40)
 
 test-paused: $(STAMP)
 	@$(BIN)/python tests/paused.py $(or $(TIMES),5) -m "not slow" $(TESTS)

@@ -10,10 +10,10 @@ import apsw
 import pytest
 
 import keepworth
-from benchmarks.nights.run import shrink
 from benchmarks.nights.disk import Disk, Fault
 from benchmarks.nights.night import Failure, Tally, drawn_steps, run_night
 from benchmarks.nights.planted import mistakes, plant
+from benchmarks.nights.run import shrink
 from keepworth.memory.errors import NotAMemoryFile, StorageFailed
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check

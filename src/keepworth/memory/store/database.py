@@ -445,13 +445,16 @@ class Database(Backend):
         super()._roll_back(connection)
         if self._committing == threading.get_ident() and not self.in_memory:
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
-            # a kill would find it there. A write that changes nothing takes its place.
+            # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused.
             with contextlib.suppress(apsw.Error):
+                connection.pragma("synchronous", SYNCHRONOUS["process"])
                 connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")
                 connection.execute("COMMIT")
             super()._roll_back(connection)
+            with contextlib.suppress(apsw.Error):
+                connection.pragma("synchronous", SYNCHRONOUS[self._durability])
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:

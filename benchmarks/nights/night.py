@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -37,6 +38,10 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.store.checks import check
 from keepworth.memory.store.maintenance import compact
 from keepworth.records.episode import Operation, OperationKind
+from keepworth.serving.access import Access
+from keepworth.serving.calls import NotServed, ReadyAnswer, ServedCall
+from keepworth.serving.memory_routes import BASE, memory_table
+from keepworth.serving.open_memories import OpenMemories
 
 ENCODER = "hashing:16"
 USERS = ("ana", "bob", "cy")
@@ -87,6 +92,7 @@ class Tally:
     steps: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     places: Counter[str] = field(default_factory=Counter)
+    at_clients: int = 0  # of the faults, those while a server answered a client
     repeated: int = 0
     checks: int = 0
 
@@ -94,8 +100,49 @@ class Tally:
         self.steps += other.steps
         self.faults += other.faults
         self.places += other.places
+        self.at_clients += other.at_clients
         self.repeated += other.repeated
         self.checks += other.checks
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client sends: the verb's method and path, the values in the path, and the fields of the body. `key` is the same
+    however often it is sent."""
+
+    method: str
+    path: str
+    fields: dict[str, Any]
+    key: str
+    id: str = ""
+
+
+class Server:
+    """What answers the requests of clients to a memory, without the network.
+
+    Args:
+        path: That of the memory.
+        options: Those of `Memory`.
+    """
+
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self._memories = OpenMemories(path, options)
+        self._table = memory_table(self._memories)
+        self._access = Access("client")
+        self.memory = self._memories.of(self._access).memory
+
+    def answer(self, request: Request) -> Any:
+        """Answer a request, as often as it comes. Raises NotServed."""
+        call = ServedCall(
+            request.fields,
+            {},
+            {"id": request.id} if request.id else {},
+            self._access,
+            json.dumps(request.fields).encode() if request.fields else b"",
+            {"idempotency-key": request.key},
+        )
+        answer = self._table[request.method, BASE + request.path](call)
+        return json.loads(answer.content) if isinstance(answer, ReadyAnswer) else answer
 
 
 @dataclass(slots=True)
@@ -107,14 +154,20 @@ class Act:
     entries: Callable[[Sequence[int], str], list[Entry]] = lambda numbers, at: []
     after: Callable[[Any, Sequence[int]], None] = lambda result, numbers: None
     refusals: tuple[type[Exception], ...] = ()
-    reads: bool = False  # it writes no entry
+    least: int = 0
+    """How many entries it makes at least, if it is done."""
+    request: Request | None = None
+    """What a client sends for it, where the handle is a server's; None for what only the handle itself does."""
 
 
 @dataclass(slots=True)
 class Handle:
+    """A memory that a process has open. `server` is what answers clients there; None where it is a program's own."""
+
     name: str
     memory: Memory
     policy: str | None
+    server: Server | None = None
 
 
 class Night:
@@ -137,8 +190,9 @@ class Night:
         draw = random.Random(f"night/{seed}")
         self.durability = draw.choice(("process", "power"))
         self.policies = [draw.choice(("default", None)), "default", None]
+        self.serving = draw.choice(("h0", "h2", "none"))  # the handle that is a server's, if one is
         self.heads = {0}
-        self.words = self.generation = 0
+        self.words = self.generation = self.sent = 0
         self.lines: dict[str, str] = {}  # the unique word of each text, by text
         self.users = {name: name for name in USERS}
         self.episodes: list[tuple[str, str, list[str]]] = []  # id, user, ids of what it has shown
@@ -180,19 +234,13 @@ class Night:
         return self.tally
 
     def open(self, name: str, policy: str | None) -> Handle:
+        options: dict[str, Any] = {"encoder": ENCODER, "writer": None, "policy": policy, "clock": self.world.clock}
+        options |= {"durability": self.durability, "signals": (), **({} if policy is None else {"seed": 1})}
         with self.acting(name):
-            seed = {} if policy is None else {"seed": 1}
-            memory = Memory(
-                self.path,
-                encoder=ENCODER,
-                writer=None,
-                policy=policy,
-                clock=self.world.clock,
-                durability=self.durability,
-                signals=(),
-                **seed,
-            )
-        return Handle(name, memory, policy)
+            if name.startswith(self.serving):
+                server = Server(self.path, options)
+                return Handle(name, server.memory, policy, server)
+            return Handle(name, Memory(self.path, **options), policy)
 
     @contextlib.contextmanager
     def acting(self, name: str) -> Iterator[None]:
@@ -257,10 +305,10 @@ class Night:
         result = None
         with self.acting(handle.name):
             try:
-                result = act.call(handle.memory)
+                result = self.send(handle, act)
             except act.refusals as refusal:
                 error = refusal
-            except MemoryProblem as problem:
+            except (MemoryProblem, NotServed) as problem:
                 if fault is None or not fault.fired:
                     raise Failure(
                         "no error without a fault", f"{verb}: {type(problem).__name__}: {problem}"
@@ -277,7 +325,11 @@ class Night:
         dead = handle.name in self.disk.dead
         if dead:
             self.bury(handle)
-            self.handles[number] = self.open(f"{handle.name}!", handle.policy)
+            handle = self.handles[number] = self.open(f"{handle.name}!", handle.policy)
+            if handle.server is not None and act.request is not None:
+                # The client got no answer, and sends the same again.
+                with self.acting(handle.name):
+                    result, error = self.send(handle, act), None
         else:
             with self.acting(handle.name):
                 self.world.work_off()
@@ -290,8 +342,9 @@ class Night:
             raise Failure("what was refused did not happen", f"{verb}: {type(error).__name__} and entries {numbers}")
         if error is None or numbers:
             made = act.entries(numbers, self.world.clock())
-            if len(made) != len(numbers):
-                raise Failure("each act is journaled once", f"{verb}: entries {numbers}, expected {len(made)}")
+            if len(made) != len(numbers) or (error is None and len(made) < act.least):
+                expected = max(len(made), act.least)
+                raise Failure("each act is journaled once", f"{verb}: entries {numbers}, expected {expected}")
             self.model.entries = sorted([*self.model.entries, *made], key=lambda entry: entry.seq)
             self.heads |= {before, head}
             for entry in made:
@@ -299,8 +352,17 @@ class Night:
                     self._bury_words(entry)
             if error is None:
                 act.after(result, numbers)
+        if error is None and handle.server is not None and act.request is not None and fault is None:
+            with self.acting(handle.name):  # the answer was lost on the way: the same again changes nothing
+                self.send(handle, act)
         self.compare(watch.memory, {self.model.head}, f"the same handle after {verb}")
         return error is None
+
+    def send(self, handle: Handle, act: Act) -> Any:
+        """Do an act with the memory of a handle, or, where that is a server's, by the request of a client."""
+        if handle.server is None or act.request is None:
+            return act.call(handle.memory)
+        return handle.server.answer(act.request)
 
     # Faults.
 
@@ -320,7 +382,9 @@ class Night:
         done = self.do(number, step.verb, act, fault)
         self.usual[step.verb, kind] = max(self.usual[step.verb, kind], fault.count)
         if fault.fired:
-            self.count(kind, step.verb, fault.fired)
+            served = handle.server is not None and act.request is not None
+            self.count(kind, f"a client's {step.verb}" if served else step.verb, fault.fired)
+            self.tally.at_clients += served
         elif done:  # it went well, and no fault came
             self.present = ""
         if handle is not self.handles[number]:  # it was killed, and may have been in the middle of a step
@@ -678,6 +742,11 @@ class Night:
     def _user(self, number: float) -> str:
         return self.users[USERS[int(number * len(USERS))]]
 
+    def _request(self, method: str, path: str, id: str = "", **fields: Any) -> Request:
+        self.sent += 1
+        fields = {name: value for name, value in fields.items() if value not in ("", {})}
+        return Request(method, path, fields, f"request {self.sent}", id)
+
     def _add(self, n: Sequence[float]) -> Act:
         text, user, source = self.line(n[0]), self._user(n[1]), ("", "", "srcA", "srcB")[int(n[2] * 4)]
         metadata = (("v", int(n[3] * 3)),) if n[4] < 0.5 else ()
@@ -686,7 +755,9 @@ class Night:
             lambda numbers, at: [
                 Entry(seq, at, "add", user, text, metadata=metadata, source=source) for seq in numbers[:1]
             ],
-            lambda item, numbers: _same([item.id], numbers),
+            lambda item, numbers: _same(_ids(item), numbers),
+            least=1,
+            request=self._request("POST", "/items", content=text, user_id=user, source=source, metadata=dict(metadata)),
         )
 
     def _many(self, n: Sequence[float]) -> Act:
@@ -694,7 +765,9 @@ class Night:
         return Act(
             lambda m: m.add_many(texts, user_id=user),
             lambda numbers, at: [Entry(seq, at, "add", user, text) for seq, text in zip(numbers, texts, strict=False)],
-            lambda items, numbers: _same([item.id for item in items], numbers),
+            lambda items, numbers: _same(_ids(items), numbers),
+            least=len(texts),
+            request=self._request("POST", "/items", texts=texts, user_id=user),
         )
 
     def _repeat(self, n: Sequence[float]) -> Act | None:
@@ -721,6 +794,8 @@ class Night:
         return Act(
             lambda m: m.update(id, text),
             lambda numbers, at: [Entry(seq, at, "update", user, text, (id,)) for seq in numbers[:1]],
+            least=1,
+            request=self._request("PATCH", "/items/{id}", id, text=text),
         )
 
     def _metadata(self, n: Sequence[float]) -> Act | None:
@@ -731,6 +806,7 @@ class Night:
         return Act(
             lambda m: m.update(id, metadata=dict(metadata)),
             lambda numbers, at: [Entry(seq, at, "metadata", user, "", (id,), metadata) for seq in numbers[:1]],
+            least=1,
         )
 
     def _archive(self, n: Sequence[float]) -> Act | None:
@@ -741,6 +817,7 @@ class Night:
         return Act(
             lambda m: m.update(id, status=status),
             lambda numbers, at: [Entry(seq, at, "status", user, "", (id,), status=status) for seq in numbers[:1]],
+            least=1,
         )
 
     def _supersede(self, n: Sequence[float]) -> Act | None:
@@ -750,7 +827,9 @@ class Night:
         return Act(
             lambda m: m.supersede(id, text, source=source),
             lambda numbers, at: [Entry(seq, at, "supersede", user, text, (id,), source=source) for seq in numbers[:1]],
-            lambda item, numbers: _same([item.id], numbers),
+            lambda item, numbers: _same(_ids(item), numbers),
+            least=1,
+            request=self._request("POST", "/items/{id}/supersede", id, text=text, source=source),
         )
 
     def _merge(self, n: Sequence[float]) -> Act | None:
@@ -772,6 +851,8 @@ class Night:
         return Act(
             lambda m: m.delete(id),
             lambda numbers, at: [Entry(seq, at, "delete", user, "", (id,)) for seq in numbers[:1]],
+            least=1,
+            request=self._request("DELETE", "/items/{id}", id),
         )
 
     def _delete_all(self, n: Sequence[float]) -> Act:
@@ -786,6 +867,7 @@ class Night:
                 Entry(seq, at, "delete", user, "", (id,)) for seq, id in zip(numbers, ids, strict=False)
             ],
             lambda count, numbers: _same([count], [len(ids)], ""),
+            least=len(ids),
         )
 
     def _episode(self, n: Sequence[float]) -> Act:
@@ -816,12 +898,12 @@ class Night:
                 if episode:
                     episode[2].extend(shown)
 
-        return Act(lambda m: m.search(query, top_k=1 + int(n[3] * 3), **options), after=after, reads=True)
+        return Act(lambda m: m.search(query, top_k=1 + int(n[3] * 3), **options), after=after)
 
     def _look(self, n: Sequence[float]) -> Act:
         """A search that is compared with a scan, while faults may happen."""
         draw = random.Random(n[0])
-        return Act(lambda m: self.search(m, self.state, random.Random(n[0])) if draw else None, reads=True)
+        return Act(lambda m: self.search(m, self.state, random.Random(n[0])) if draw else None)
 
     def _remember(self, n: Sequence[float]) -> Act | None:
         if not self.episodes:
@@ -833,6 +915,7 @@ class Night:
             lambda numbers, at: [
                 Entry(seq, at, "add", user, text, source="episode", episode=id) for seq in numbers[:1]
             ],
+            least=1,
         )
 
     def _reward(self, n: Sequence[float], repeat: bool = False) -> Act | None:
@@ -850,6 +933,7 @@ class Night:
             lambda numbers, at: [
                 Entry(seq, at, "reward", user, "", shown, value=value, source=by, episode=inside) for seq in numbers
             ],
+            lambda outcome, numbers: _same([outcome.applied] if outcome.applied else [], [True] * len(numbers), ""),
             refusals=(UnknownEpisode, ClosedEpisode),
         )
 
@@ -863,9 +947,8 @@ class Night:
         def after(_: Any, numbers: Sequence[int]) -> None:
             self.undone.extend(numbers)
 
-        return Act(
-            lambda m: m.rollback(**argument), entries, after, (UnknownEpisode, InvalidFilter, InvalidPolicy, Purged)
-        )
+        refusals = (UnknownEpisode, InvalidFilter, InvalidPolicy, Purged)
+        return Act(lambda m: m.rollback(**argument), entries, after, refusals, least=1)
 
     def _undo_episode(self, n: Sequence[float]) -> Act | None:
         if not self.episodes:
@@ -937,6 +1020,7 @@ class Night:
             lambda m: m.forget(id, purge_history=True),
             lambda numbers, at: [Entry(seq, at, "purge", self.state[id].user, "", (id,)) for seq in numbers[:1]],
             after,
+            least=1,
         )
 
     def _tied(self) -> set[str]:
@@ -986,13 +1070,21 @@ class Night:
             bank.add(text)
             return m.commit(bank)
 
-        return Act(call, lambda numbers, at: [Entry(seq, at, "add", user, text) for seq in numbers[:1]])
+        return Act(call, lambda numbers, at: [Entry(seq, at, "add", user, text) for seq in numbers[:1]], least=1)
 
     def _compact(self, n: Sequence[float]) -> Act:
         return Act(lambda m: compact(m.store))
 
     def _flush(self, n: Sequence[float]) -> Act:
         return Act(lambda m: m.flush())
+
+
+def _ids(result: Any) -> list[str]:
+    """Return the ids of one item or several, also as a server says them."""
+    if isinstance(result, dict):
+        result = result.get("items", [result])
+    listed = result if isinstance(result, list) else [result]
+    return [item["id"] if isinstance(item, dict) else item.id for item in listed]
 
 
 def _same(ids: Sequence[Any], numbers: Sequence[int], prefix: str = "m") -> None:

@@ -138,7 +138,8 @@ def main() -> None:
     record |= {
         "seeds": options.seeds, "nights": nights, "steps": tally.steps, "processor_seconds": round(seconds, 1),
         "faults": faults, "faults_per_core_hour": round(3600 * faults / max(seconds, 1e-9)),
-        "by_kind": dict(sorted(tally.faults.items())), "places": len(tally.places), "images_seen_before": tally.repeated,
+        "by_kind": dict(sorted(tally.faults.items())), "while_serving": tally.at_clients,
+        "places": len(tally.places), "images_seen_before": tally.repeated,
         "comparisons": tally.checks, "failures": failures,
         "claims_that_failed": dict(Counter(each["claim"] for each in failures)),
     }  # fmt: skip

@@ -383,7 +383,7 @@ class Database(Backend):
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
                 connection.set_wal_hook(self._checkpoints.note)
-            connection.pragma("synchronous", SYNCHRONOUS[self._durability])
+            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
         connection.pragma("temp_store", _IN_MEMORY)
@@ -447,14 +447,14 @@ class Database(Backend):
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
             # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused.
             with contextlib.suppress(apsw.Error):
-                connection.pragma("synchronous", SYNCHRONOUS["process"])
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS['process']}")
                 connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")
                 connection.execute("COMMIT")
             super()._roll_back(connection)
             with contextlib.suppress(apsw.Error):
-                connection.pragma("synchronous", SYNCHRONOUS[self._durability])
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:

@@ -82,7 +82,7 @@ def test_write_that_is_refused_for_its_sync_is_not_there_after_a_kill(path: Path
             assert [item.text for item in after.get_all()] == ["a cat"]
 
 
-def test_file_whose_first_sector_is_torn_opens_by_its_log(path: Path, tmp_path: Path):
+def test_file_with_a_torn_first_sector_opens_by_its_log(path: Path, tmp_path: Path):
     """A loss of power while the write-ahead log is moved into the file may garble what was being written there."""
     target = tmp_path / "b.mem"
     with Memory(path, encoder=None) as m:

@@ -90,6 +90,11 @@ class OffPolicyTrainer:
         rows = {source: self._rows_of(source, episodes) for source, episodes in logs.items()}
         rings.update({source: [len(columns["valid"])] for source, columns in rows.items()})
         self.replay = SequenceReplay(self._blank(), rings)
+        self._learned_from = {*self.replay.columns} - {
+            "features",
+            "age",
+            *([] if settings.clone_source else ["source"]),
+        }
         for ring, columns in enumerate(rows.values(), settings.envs):
             for row in range(len(columns["valid"])):
                 self.replay.write([ring], {name: column[row : row + 1] for name, column in columns.items()})
@@ -262,7 +267,9 @@ class OffPolicyTrainer:
         settings, actions = self.settings, self.actions
         lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
         windows = self.replay.draw(settings.batch, settings.length, lead, settings.shares, self.draw)
-        batch = {name: column[windows.rows] for name, column in self.replay.columns.items()}
+        batch = {
+            name: column[windows.rows] for name, column in self.replay.columns.items() if name in self._learned_from
+        }
         x, starts = self._inputs(windows.rows, windows.before), batch["starts"]
         acts = self.learned % (settings.delay or 1) == 0
         self.learned += 1

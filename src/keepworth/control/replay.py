@@ -140,6 +140,9 @@ class SequenceReplay:
             ring, first = self._draw(batch, counts, draw)
         first = first + (self._count == self._sizes).long()[ring]
         rows, before = self._places(ring, first, length + 1)
+        if not lead:
+            none = rows[:, :0]
+            return Windows(rows, before, none, none, none.bool())
         ages = self.columns["age"][rows[:, 0]].long()
         of_lead = torch.minimum(torch.minimum(ages, first), torch.tensor(lead))
         # The oldest row of a full ring has no row before it, so that it is not run.

@@ -122,6 +122,26 @@ def test_damaged_block_is_ignored_and_rewritten(damage: str, in_blocks: Path):
         assert behind_its_back(in_blocks, "SELECT * FROM blocks") == sound
 
 
+def test_block_that_lost_a_write_is_named_and_mended(in_blocks: Path):
+    """The block is sound, and as it was when an item was deleted that has come back since."""
+    with memory(in_blocks) as m:
+        before = m.snapshot()
+        m.delete("m12")
+        compact(m.store)
+        m.rollback(since=before)
+        assert check(m.store) == []
+    behind_its_back(in_blocks, "DELETE FROM outdated")
+    with memory(in_blocks) as m:
+        (problem,) = check(m.store)
+        assert re.match(
+            "table blocks: m[0-9]+: it does not hold the current items: `keepworth memory compact`", problem
+        )
+        compact(m.store)
+        assert check(m.store) == []
+    with memory(in_blocks) as m:
+        assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
+
+
 MENDED: dict[str, Callable[[Memory], object]] = {
     "UPDATE words_data SET block = randomblob(9) WHERE id > 10": lambda m: m.search("filler 11", mode="lexical"),
     "UPDATE words_data SET block = randomblob(8) WHERE id > 10": lambda m: compact(m.store),

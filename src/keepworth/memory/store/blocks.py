@@ -304,25 +304,44 @@ def append_all(connection: AnyConnection, set_id: int, made: str, block: Block) 
 
 
 def problems(connection: AnyConnection) -> list[str]:
-    """Return a message for each damaged block, for `check`."""
-    out: list[str] = []
+    """Return a message for each block that is damaged, or that does not hold the current items, for `check`."""
+    return [message for message, _ in _wrong(connection)]
+
+
+def strays(connection: AnyConnection) -> set[int]:
+    """Return the numbers of the items that a sound block holds or lacks by mistake, as where a disk lost a write."""
+    return set().union(*(numbers for _, numbers in _wrong(connection)))
+
+
+def _wrong(connection: AnyConnection) -> Iterator[tuple[str, set[int]]]:
+    """Yield what is wrong with a block, in words, and the items that it holds or lacks by mistake."""
     served = first(connection, "SELECT id, made, dimension FROM vector_sets WHERE state = 'serving'")
     if not connection.in_file or served is None:
-        return out
+        return
     set_id, made, dimension = served
     lacking, centre = set(uncoded(connection)), _centre(connection, set_id, made, dimension)
+    present = f"SELECT v.n, i.scope FROM {VECTORS.format(set_id)} v JOIN items i USING(n)"
+    present += f" WHERE {CURRENT} AND v.n > ? AND v.n <= ?"
     for last, since, size, checksum in select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last"):
         stamp = (set_id, made, since, last)
         without = last not in lacking and not scalar(
             connection, "SELECT length(body) FROM blocks WHERE last = ?", (last,)
         )
-        if not without and not _append_body(connection, Block(dimension), stamp, size, checksum):
-            out.append(f"table blocks: m{last}: it is damaged: the next search by meaning writes it again")
-        elif last not in lacking and not _append_codes(
-            connection, CodeBlock(dimension, 0, centre), stamp, size, checksum
-        ):
-            out.append(f"table codes: m{last}: they are damaged: the next search by meaning writes them again")
-    return out
+        block, codes = Block(dimension), CodeBlock(dimension, 0, centre)
+        if not without and not _append_body(connection, block, stamp, size, checksum):
+            yield f"table blocks: m{last}: it is damaged: the next search by meaning writes it again", set()
+        elif last not in lacking and not _append_codes(connection, codes, stamp, size, checksum):
+            yield f"table codes: m{last}: they are damaged: the next search by meaning writes them again", set()
+        else:
+            there = codes if without else block
+            rows_ = zip(there.numbers[: there.size].tolist(), there.scopes[: there.size].tolist(), strict=True)
+            astray = {n for n, _ in {*rows_} ^ {*select(connection, present, (since, last))}}
+            outdated = select(connection, "SELECT n FROM outdated WHERE n > ? AND n <= ?", (since, last))
+            if astray := astray.difference(n for (n,) in outdated):
+                yield (
+                    f"table blocks: m{last}: it does not hold the current items: `keepworth memory compact` writes it again",
+                    astray,
+                )
 
 
 def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Any:

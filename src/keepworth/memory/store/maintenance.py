@@ -95,7 +95,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
             last = "SELECT through, (SELECT coalesce(max(seq), 0) FROM events) FROM indexed"
             index_rows(connection, *first(connection, last))
             connection.full_text.tidy(connection)
-        blocks.write_again(connection)
+        blocks.write_again(connection, blocks.strays(connection))
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)

@@ -138,6 +138,15 @@ def bonus() -> Rule:
     return one("none", "shuffled", part=f"MiniGrid with far fewer steps. {NOT_THE_PAPERS}")
 
 
+PENDULUM: Rule = {"room": [["without memory", "speed shown"]]}
+"""A place whose returns lie between some -1,200, of random actions, and -150: a range of 1,000."""
+
+
+def pendulum(**comparisons: Sequence[str]) -> Rule:
+    place = {**PENDULUM, **{kind: list(names) for kind, names in comparisons.items()}}
+    return rule({"": place}, range=1000.0, part=f"One world, and fewer updates and smaller networks. {NOT_THE_PAPERS}")
+
+
 UNMARKED = "No evidence is marked in it, so that what a memory brings is a question for a model."
 TOYS = f"In a toy. {NOT_THE_PAPERS}"
 RULES: dict[str, Rule] = {
@@ -243,6 +252,9 @@ RULES: dict[str, Rule] = {
     "e3b_noveld": bonus(),
     "predict_latent": one("Cue8: none", "Cue8: latent, shuffled", part=f"One world. {NOT_THE_PAPERS}"),
     "predict_observation": one("Cue8: none", "Cue8: observation, shuffled", part=f"One world. {NOT_THE_PAPERS}"),
+    "rsac": pendulum(above=("RTD3", "RDPG", "without memory")),
+    "rtd3": pendulum(below=("RSAC",)),
+    "rdpg": pendulum(below=("RSAC",)),
     "recurrent_ppo": {"missing": "It was trained with 1 seed, so that no interval over seeds is there."},
     "trmrl_ppo": rule(
         {

@@ -167,6 +167,7 @@ def commands() -> list[Smallest]:
     modules = [name for kind, names in kinds.items() if kind.endswith(": benchmarks.control.ladder") for name in names]
     bonuses = kinds["control_agent: benchmarks.control.bonuses"]
     predictions = kinds["control_agent: benchmarks.control.predictions"]
+    learners = kinds["control_agent: benchmarks.control.off_policy"]
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
     stream = (
@@ -187,6 +188,8 @@ def commands() -> list[Smallest]:
         Smallest("modules", f"{run}.methods.memories --out {{out}}", arms("gru at xi=4", "mlp at xi=4"), tuple(modules), 10),
         Smallest("predictions", f"{run}.control.predictions --worlds keepworth/Cue8-v0 --arms none latent --seeds 0 --steps 2048 "
                  "--json {out}/cells.json", cells("whole"), tuple(predictions), 20, "popgym"),
+        Smallest("off_policy", f"{run}.control.off_policy --steps 100 --seeds 0 --arms RSAC RTD3 RDPG --json {{out}}/cells.json",
+                 cells("steps"), tuple(learners), 20),
         Smallest("bonuses", f"{run}.methods.agents --out {{out}}", agents, tuple(bonuses), 10),
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip

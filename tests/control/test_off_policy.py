@@ -23,6 +23,7 @@ from keepworth.control.replay import PLAY, SequenceReplay, run_lead
 from keepworth.control.run import TrainedAgent, load_checkpoint, run
 from keepworth.control.settings import LEARNERS, OffPolicySettings, PpoSettings, SettingError
 from keepworth.control.spaces import BoundedActions
+from keepworth.registry import method
 from tests.control.worlds import BOX, Chain, Numbers, Recall, Slope
 
 SMALL = OffPolicySettings(
@@ -146,13 +147,12 @@ def test_soft_values_of_a_chain_are_those_of_dynamic_programming() -> None:
     assert np.abs(policy.numpy() - wanted).max() < 0.1
 
 
-@pytest.mark.parametrize("learner", ["ddpg", "td3", "sac"])
-def test_each_learner_gets_the_best_actions_of_a_slope(learner: str) -> None:
-    settings = OffPolicySettings(
-        world="slope", learner=learner, memory="mlp", action_input=False, steps=1500, every=1500, warmup=300, ratio=0.5,
-        width=32, batch=16, length=6, learning_rate=2e-3, tau=0.05, discount=0.9, capacity=3000,
+@pytest.mark.parametrize("name", ["rdpg", "rtd3", "rsac"])
+def test_each_method_gets_the_best_actions_of_a_slope(name: str) -> None:
+    trainer = method("control_agent", name).make(
+        Slope, "mlp", action_input=False, steps=1500, every=1500, warmup=300, ratio=0.5, width=32, batch=16, length=6,
+        learning_rate=2e-3, tau=0.05, discount=0.9, capacity=3000,
     )  # fmt: skip
-    trainer = OffPolicyTrainer(settings, Slope)
     trainer.update()
     agent = TrainedAgent(trainer.network, trainer.worlds)
     done = [float(agent.predict(place)[0][0]) for place in range(3)]

@@ -45,6 +45,7 @@ def judge(name: str, measured: dict[str, Any]) -> dict[str, Any]:
     return {
         "sentence": f"Mean return of a pendulum whose speed is not shown, for each seed that was run: {every}; means over "
         f"the seeds of all arms ({len(seeds)}): {means}. {'; '.join(worded(of, 0) for of in comparisons)}".strip(),
+        "revision": measured["machine"]["revision"],  # of the cells
         "model": "a GRU of width 64 for the actor and one for the critics",
         "n": len(seeds),
         "seeds": len(seeds),

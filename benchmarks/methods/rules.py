@@ -368,6 +368,34 @@ RULES: dict[str, Rule] = {
     "sort": {
         "unreachable": "With the whole text before it the reader tells the order in .50 of the pairs, which is chance."
     },
+    "shielded_units": rule(
+        {
+            "fuel": above(
+                "fuel saved: units minus fuel saved: rule", room=[("fuel saved: rule", "fuel saved: no shield")]
+            ),
+            "constraints": above(
+                *minus(
+                    "steps that break nothing, learning: units",
+                    "steps that break nothing, learning: no shield",
+                    "steps that break nothing, learning: shield of other states",
+                )
+            ),
+        },
+        part="A microgrid of 252 states.",
+    ),
+    "step_mix": rule(
+        {
+            "value in the end": above(
+                "value at the end: step mix minus value at the end: baseline",
+                room=[("value at the end: baseline", "value at the end: best policy")],
+            ),
+            "runs above the floor": above(
+                "runs above the floor: step mix minus runs above the floor: no mixing",
+                "runs above the floor: step mix minus runs above the floor: counts permuted",
+            ),
+        },
+        part="Random worlds of four states, four steps and known rewards.",
+    ),
     "starling": one(
         *(
             f"overlap 1, 20 episodes minus {other}"

@@ -117,6 +117,11 @@ STUDIES = {
     "macro_hft": ("who knows the future", "chance"),
     "mind_palace": ("whoever knows the evidence (budget 2)", ""),
     "starling": ("overlap 1, 20 episodes", "no pre-training, 20 episodes"),
+    "shielded_units": (
+        "steps that break nothing, learning: units",
+        "steps that break nothing, learning: no shield",
+    ),
+    "step_mix": ("value at the end: best policy", "value at the end: baseline"),
     "vilomem": ("oracle", "answers of other tasks"),
 }
 """Of each study the arm whose score is above 0, and its control, "" where a small size does not tell them apart."""

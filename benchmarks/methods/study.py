@@ -208,6 +208,8 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
     "macro_hft": {"prices": "made", "markets": 3, "bars": 400, "epochs": 1},
     "mind_palace": {"limit": 12, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "starling": {"seeds": 3, "tests": 4, "episodes": 20},
+    "step_mix": {"seeds": 3, "episodes": 200},
+    "shielded_units": {"seeds": 3, "steps": 500},
     "vilomem": {"seeds": 3, "length": 60, "reader": "letters"},
 }
 """Settings of studies under which `--smallest` shows that they run; one that is not here runs as it is."""

@@ -127,6 +127,7 @@ review
 review --user nobody --json
 outcomes
 outcomes --user nobody
+promotion
 diff s0
 diff s12 s16 --json
 diff s16 s16

@@ -54,6 +54,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
+    "step_mix": {"seeds": 2, "episodes": 100},
+    "shielded_units": {"seeds": 2, "steps": 200},
     "macro_hft": {"prices": "made", "markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},

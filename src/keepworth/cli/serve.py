@@ -53,6 +53,9 @@ def serve(
     host: Annotated[str, option("--host", "The address to listen on.")] = LOCAL,
     encoder: Annotated[str, option("--encoder", "minilm, hashing, a folder, or none to use words only.")] = "default",
     policy: Annotated[str, option("--policy", "What learns from rewards, or none.")] = "default",
+    replaces: Annotated[
+        str, option("--replaces", "The policy in force until rewards prove that --policy is better, or none.")
+    ] = "",
     upstream: Annotated[str, option("--upstream URL", "OpenAI's routes lead to this API, and remember.")] = "",
     upstream_key: Annotated[
         str, option("--upstream-key", "The environment variable that holds the upstream's key; none to send none.")
@@ -152,6 +155,7 @@ def serve(
         "writer": None if writer == "none" else writer,
         "scan": scan_of(secrets, personal),
         **({"signals": ()} if no_signals else {}),
+        **({"replaces": None if replaces == "none" else replaces} if replaces else {}),
     }
     if stdio:
         _serve_stdio(memory, user, **options)

@@ -24,6 +24,8 @@ from keepworth.memory import by_name
 from keepworth.memory.automatic import asks
 from keepworth.memory.changing import Changes
 from keepworth.memory.choose.learning import CandidateSources, Learning, SearchAnswer
+from keepworth.memory.choose.promotion import LOSS, Promotion
+from keepworth.memory.choose.replacement import Evidence, Replacement, plain_search
 from keepworth.memory.choose.review import Review, Settlement, review_items
 from keepworth.memory.choose.rewards import check_range
 from keepworth.memory.episode import LiveEpisode
@@ -98,11 +100,11 @@ if TYPE_CHECKING:
     from keepworth.base.arrays import Vectors
     from keepworth.memory.choose.ledger import Balance
     from keepworth.memory.choose.pool import Advice
-    from keepworth.memory.choose.slots import Policy, Writer
+    from keepworth.memory.choose.slots import Writer
+    from keepworth.memory.settings import PolicyLike
     from keepworth.memory.store.transaction import Transaction
 
     Proven = Callable[[Vectors | None], Sequence[str]]
-    PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")
 NEARBY = 5
@@ -150,6 +152,13 @@ class Memory(Changes):
         named = None if policy is None else by_name.policy_maker(policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
+        if named is None and "replaces" in settings:
+            raise InvalidFilter(
+                "policy=None tries nothing, so that replaces has no effect: name the policy to try, or leave replaces out"
+            )
+        replaced = None
+        if "replaces" in settings:
+            replaced = by_name.policy_maker(plain_search if settings["replaces"] is None else settings["replaces"])
         self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
         self.signals = frozenset(settings.get("signals", load_signals()))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
@@ -159,6 +168,8 @@ class Memory(Changes):
         if named is not None:
             # Settings that cannot take effect are refused before a file is made.
             named[0]()
+            if replaced is not None:
+                replaced[0]()
             if reward_range is not None:
                 check_range(reward_range)
         # An existing file says which encoder made its vectors. For a new one, a wrong name is refused before the file is made.
@@ -168,7 +179,7 @@ class Memory(Changes):
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
         self.store.scan, self.store.exact = settings.get("scan"), settings.get("exact", False)
-        self.learning = None
+        self.learning: Learning | Replacement | None = None
         try:
             if isinstance(encoder, str):  # opens the encoder that made the vectors on file, else the default one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
@@ -176,7 +187,12 @@ class Memory(Changes):
                 self.store.use(Embedder(encoder))
             if named is not None:
                 bounds = notes.reward_range(self.store, reward_range)
-                self.learning = Learning(self.store, self.scope, *named, by_name.policy, reward_range=bounds, seed=seed)
+                learns = partial(Learning, self.store, self.scope, reward_range=bounds, seed=seed)
+                self.learning = learning = learns(*named, by_name.policy)
+                if replaced is not None:
+                    loss, sum_up = settings.get("allowed_loss", LOSS), partial(log.sum_up, bounds=bounds)
+                    trial = notes.begin_trial(self.store, named[1], replaced[1], loss, sum_up)
+                    self.learning = Replacement(learning, learns(*replaced, by_name.policy), trial, seed)
         except BaseException:
             self.store.close()
             raise
@@ -415,8 +431,11 @@ class Memory(Changes):
         core = () if request.as_of else self._core_in(seen, request)
         if learning is not None:
             always = frozenset((*present, *(item.id for item in core)))
-            sources = self._sources(learning, ask, seen, request, mode, always)
-            chosen = learning.choose(ask, request.k, sources, scope.user)
+            logged = (bool(episode) or self._logs) and not self.store.database.read_only
+            chooser = learning if logged else learning.in_force  # what no reward can reach is no trial
+            chosen = chooser.choose(
+                ask, request.k, lambda of: self._sources(of, ask, seen, request, mode, always), scope.user
+            )
             learning.save()
         else:
             hits, _, _, size = self._find(ask, seen, request)
@@ -678,8 +697,20 @@ class Memory(Changes):
 
     @property
     def policy(self) -> str | None:
-        """The name of the policy; None if there is none."""
+        """The name of the policy that is in force; None if there is none."""
         return None if self.learning is None else self.learning.policy
+
+    def promotion(self) -> list[Promotion]:
+        """Say how far each policy that was tried in place of another has replaced it, with the evidence: the share of searches in
+        which it chooses, and `.why`. The trial that began last comes first.
+
+        What counts are the rewards inside the scope of this handle. Any handle on the file can ask, also one without a policy.
+        """
+        self._decisions.flush()
+        bounds = notes.reward_range(self.store, None) if self.learning is None else self.learning.reward_range
+        with self.store.database.reading() as connection:
+            listed = notes.trials(connection)
+        return [Evidence(self.store, self.scopes.seen(), trial, bounds).promotion() for trial in listed]
 
     def worth(self, id: str, query: str) -> Worth:
         """Estimate from rewards how much showing an item adds for `query`, and over all queries (`.overall`, with its
@@ -764,7 +795,7 @@ class Memory(Changes):
         be the memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
         return self._learns("propose").propose(advice, self.scopes.narrowed())
 
-    def _learns(self, verb: str) -> Learning:
+    def _learns(self, verb: str) -> Learning | Replacement:
         if self.learning is None:
             raise InvalidPolicy(
                 f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from inspect import signature
-from numbers import Integral
-from typing import TypedDict
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, TypedDict
 
 from keepworth.memory.by_name import DEFAULT, settings_of
 from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
@@ -14,6 +14,11 @@ from keepworth.memory.scan import Scan
 from keepworth.memory.search.stages import Stage
 from keepworth.memory.signals import find_signal
 from keepworth.records.model import EncoderIdentity
+
+if TYPE_CHECKING:
+    from keepworth.memory.choose.slots import Policy
+
+    PolicyLike = str | Policy | Callable[[], Policy] | None
 
 
 class MemorySettings(TypedDict, total=False):
@@ -32,6 +37,11 @@ class MemorySettings(TypedDict, total=False):
             pass by codes of few bits, which names the few hundred items that are scored.
         signals: The names of what may count as an outcome where nobody gives a reward (see `keepworth.memory.signals`); () for
             nothing. All of them if not given.
+        replaces: The policy in force so far, which `policy` replaces only as far as rewards prove it to be better; until then
+            both choose, each with a share (`Memory.promotion`). A name, a policy, a function that makes one, or None for plain
+            search. Not given: `policy` chooses from now on, whatever chose before.
+        allowed_loss: What trying the policy may cost in the long run, as a part of the range of rewards at each rewarded search:
+            .003, the default, is three rewards in a thousand. At first two are allowed besides.
     """
 
     durability: str
@@ -42,6 +52,8 @@ class MemorySettings(TypedDict, total=False):
     stages: Sequence[Stage | str]
     signals: Collection[str]
     exact: bool
+    replaces: PolicyLike
+    allowed_loss: float
 
 
 def check_settings(
@@ -68,6 +80,11 @@ def check_settings(
         raise InvalidFilter(f"log={log!r} does not exist: use 'background', 'at once' or 'off'")
     if seed is not None and (not isinstance(seed, Integral) or seed < 0):
         raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
+    loss = settings.get("allowed_loss", 0.0)
+    if not isinstance(loss, Real) or not 0.0 <= loss <= 1.0:
+        raise InvalidFilter(f"allowed_loss must lie in [0, 1], got {loss!r:.40}: .01 is one point of a hundred")
+    if "allowed_loss" in settings and "replaces" not in settings:
+        raise InvalidFilter("allowed_loss is what trying a policy may cost: name the policy in force by replaces, too")
     if settings.get("exact", False) not in (True, False):
         raise InvalidFilter(f"exact must be True or False, got {settings['exact']!r:.40}: give one of them")
     for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):

@@ -168,6 +168,7 @@ class Client:
     review = _served(Memory.review)
     settle = _served(Memory.settle)
     outcomes = _served(Memory.outcomes)
+    promotion = _served(Memory.promotion)
     episodes = _served(Memory.episodes)
     reward = _served(Memory.reward)
     pending = _served(Memory.pending)

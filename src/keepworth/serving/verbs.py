@@ -793,6 +793,18 @@ def list_outcomes(caller: VerbCaller, **bounds: Any) -> Any:
     return caller.memory.outcomes(**bounds, **caller.nobody(bounds.get("user_id", "")))
 
 
+@verb("GET /promotion", "read", of="promotion", key="trials")
+@command("promotion", LEARN, bounds=True, within=True)
+def list_trials(caller: VerbCaller) -> Any:
+    """Say how far each policy that is tried in place of another has replaced it, with the evidence.
+
+    A trial begins with `keepworth serve --policy NAME --replaces OLD`, or `Memory(policy=NAME, replaces=OLD)`.
+
+    $ keepworth memory promotion
+    """
+    return caller.memory.promotion()
+
+
 # -- episodes ---------------------------------------------------------------------------------------------------------
 
 

@@ -267,6 +267,15 @@ def _worth_notes(statement: Balance) -> list[str]:
     ]
 
 
+@prints(verbs.list_trials)
+def _trials(call: Call) -> Lines:
+    trials = call()
+    for trial in trials:
+        yield Line({**plain(trial), "why": trial.why}, one_line(f"{trial.share:>4.0%}  {trial.why}"))
+    if not trials:
+        yield NoteLine("No policy was tried in place of another: `keepworth serve --policy NAME --replaces OLD` does.")
+
+
 @prints(verbs.list_outcomes)
 def _outcomes(call: Call) -> Lines:
     listed = call()

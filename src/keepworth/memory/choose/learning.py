@@ -20,11 +20,11 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from keepworth.memory.choose.named import NEWEST, OLDEST, roles_of
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
-from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, lines
+from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, Use, lines
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, Reach, Scope, reward_source
 from keepworth.memory.operations import Credit, OperationOutcome
@@ -104,6 +104,36 @@ class CandidateSources:
     admits: Callable[[Item], bool]
     narrowly: bool
     always: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A choice that is not shown yet: what was chosen among which hits, what the search found, and what the episode has
+    shown and withheld so far, if the policy goes by that."""
+
+    use: Use
+    hits: list[Hit]
+    answer: SearchAnswer | None
+    drawn: log.EpisodeDraws | None
+
+    @property
+    def ids(self) -> list[str]:
+        """Return the ids of the items that were chosen, in order."""
+        return [self.hits[index].id for index in self.use.slate]
+
+    @property
+    def certain_ids(self) -> list[str]:
+        """Return the ids of what the policy would have chosen without chance."""
+        assert self.use.choice is not None
+        return [self.hits[index].id for index in self.use.choice.certain().draw(np.random.default_rng(0))[0]]
+
+    def probability(self, ids: Sequence[str]) -> float:
+        """Return the probability with which the policy would have chosen just these items in this order."""
+        places = {hit.id: place for place, hit in enumerate(self.hits)}
+        if any(id not in places for id in ids):
+            return 0.0
+        assert self.use.choice is not None
+        return min(1.0, max(0.0, float(self.use.choice.probability([places[id] for id in ids]))))
 
 
 class Learning:
@@ -197,7 +227,12 @@ class Learning:
             query = experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded)
             return experience.ask(lambda record: record.proven(query.vector), proven_problem)
 
-    def choose(self, ask: Ask, top_k: int, sources: CandidateSources, user: str) -> Chosen:
+    @property
+    def in_force(self) -> Learning:
+        """Return what chooses where nothing is tried: this."""
+        return self
+
+    def choose(self, ask: Ask, top_k: int, sources: Callable[[Learning], CandidateSources], user: str) -> Chosen:
         """Choose at most `top_k` items to show: among those that a search finds, or those that the policy's retriever does.
 
         Args:
@@ -206,8 +241,25 @@ class Learning:
             sources: Where candidates come from, and which may be shown at all.
             user: That of the scope in which is searched.
         """
-        # A search comes before what is learned is brought up to date, which then knows all that it found.
-        answer = sources.search() if sources.searched or not self.retrieves else None
+        places = sources(self)
+        answer = self.look(places)
+        with self._lock:
+            return self.show(self.weigh(ask, top_k, places, answer), ask, top_k, user)
+
+    def look(self, sources: CandidateSources) -> SearchAnswer | None:
+        """Return what the memory's own search finds, if it is needed. A search comes before what is learned is brought up to
+        date, which then knows all that it found."""
+        return sources.search() if sources.searched or not self.retrieves else None
+
+    def weigh(self, ask: Ask, top_k: int, sources: CandidateSources, answer: SearchAnswer | None) -> Weighed:
+        """Let the policy choose, and show nothing yet.
+
+        Args:
+            ask: What is asked.
+            top_k: The most items.
+            sources: Where candidates come from.
+            answer: What the search found, if it was needed.
+        """
         size = None if answer is None else answer.size
         with self._lock:
             experience = self._at(answer)
@@ -226,7 +278,34 @@ class Learning:
             # No rewards yet, or nothing to choose: the order of the search is shown.
             empty = (policy.record is not None and not len(record)) or not query.most
             use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
-            ids = [hits[index].id for index in use.slate]
+            return Weighed(use, hits, answer, drawn)
+
+    def show(
+        self,
+        weighed: Weighed,
+        ask: Ask,
+        top_k: int,
+        user: str,
+        *,
+        propensity: float | None = None,
+        trial: Mapping[str, Any] | None = None,
+    ) -> Chosen:
+        """Return a choice as it is shown and logged.
+
+        Args:
+            weighed: What the policy chose.
+            ask: What was asked.
+            top_k: The most items.
+            user: That of the scope in which is searched.
+            propensity: The probability of showing just this, if it is not the policy's own.
+            trial: What is to be logged of a trial of policies.
+        """
+        use, hits, answer, drawn = weighed.use, weighed.hits, weighed.answer, weighed.drawn
+        size = None if answer is None else answer.size
+        with self._lock:
+            experience, query, candidates = self._experience, use.query, use.candidates
+            policy = experience.policy
+            ids = weighed.ids
             best = experience.ask(lambda record: record.explain(hits, use), lambda best: explained_problem(best, ids))
             best = self._as_on_file(best, answer)
             if policy.record is None:
@@ -253,7 +332,10 @@ class Learning:
                 ),
                 advised_problem,
             )
-            shown = Hits(best, last=last, advice=advised, propensity=use.propensity, policy=self.policy)
+            if trial is not None:
+                details["trial"] = trial
+            probability = use.propensity if propensity is None else propensity
+            shown = Hits(best, last=last, advice=advised, propensity=probability, policy=self.policy)
             shown.none = None if size is None else size.none
             # Hits make the lines of the usual presenter themselves, within a budget, once they are asked for.
             shown.wording = None if policy.presenter is lines else presented.text

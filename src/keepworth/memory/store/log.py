@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.base.errors import UnknownName
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy
-from keepworth.memory.item import Scope, channel_of, learned, whose
+from keepworth.memory.item import EVERYWHERE, Scope, channel_of, learned, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -155,6 +155,14 @@ def sums_by_channel(connection: AnyConnection, scope: Scope, nobody: bool = Fals
         before = sums.get(channel, RewardSum())
         sums[channel] = RewardSum(before.count + 1, before.sum + value, at)
     return sums
+
+
+def sum_up(connection: AnyConnection, bounds: tuple[float, float]) -> tuple[int, float]:
+    """Return the number of all rewards, and their mean on the scale from the lowest to the highest of the bounds, drawn to the
+    middle while there are few."""
+    sums = sums_by_channel(connection, EVERYWHERE).values()
+    earned, count, (low, high) = sum(one.sum for one in sums), sum(one.count for one in sums), bounds
+    return count, min(1.0, max(0.0, (1.0 + (earned - low * count) / (high - low)) / (2.0 + count)))
 
 
 def _shared_window(
@@ -475,6 +483,17 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
         for last, chosen, odds in select(connection, query, (number + 1, self.last)):
             self.note(from_json(chosen), from_json(odds or "{}"))
             self.last = last
+
+
+def trial_in(connection: AnyConnection, number: int) -> Mapping[str, Any]:
+    """Return what the last search of the episode with this number, counted from 0, that was part of a trial of policies logged of
+    that; {} if none was."""
+    query = (
+        "SELECT details FROM decisions WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' "
+        "AND details LIKE '%\"trial\"%' ORDER BY n DESC LIMIT 1"
+    )
+    details = scalar(connection, query, (number + 1,))
+    return from_json(details or "{}").get("trial") or {}
 
 
 def written_in(connection: AnyConnection, number: int, oldest: int, newest: int) -> list[str]:

@@ -12,18 +12,20 @@
 * Of each turn that was read in the log of another program, its size is kept under its episode, so that it counts once.
 * Of each evaluation that came by OpenTelemetry and became a reward, its digest is kept, so that it counts once; and under each
   scope, how many of each evaluator became a reward, came again, named nothing that is known, or had no score that is a reward.
+* Of each trial of a policy, the journal entry after which it began is kept under the names of the two policies.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.memory.item import Scope, later, new_id, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
@@ -38,7 +40,7 @@ BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Most characters of an answer that is kept."""
 REQUEST, BLOCK, RECEIPT, TURN, STEADY, LEARNED = "request ", "block ", "receipt ", "turn ", "steady ", "read "
-EVALUATED, TALLY = "evaluation ", "evaluators "
+EVALUATED, TALLY, TRIAL = "evaluation ", "evaluators ", "trial "
 """The kinds of notes, which are prefixes of their names."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What every transaction of this context calls, to write a note as part of it."""
@@ -108,6 +110,49 @@ def reward_range(store: Store, given: tuple[float, float] | None) -> tuple[float
 def keep_range(connection: AnyConnection, given: Sequence[float]) -> None:
     """Note the range of rewards on file."""
     keep(connection, _RANGE, json.dumps(list(map(float, given))))
+
+
+class NotedTrial(NamedTuple):
+    """A trial of a policy: its name, that of the policy in force, the journal entry after which the trial began, the number of
+    rewards before and their mean on the scale 0 to 1, and what the trial may cost, as a part of the range of rewards."""
+
+    policy: str
+    replaces: str
+    since: int
+    before: tuple[int, float]
+    loss: float
+
+
+def begin_trial(
+    store: Store, policy: str, replaces: str, loss: float, sum_up: Callable[[AnyConnection], tuple[int, float]]
+) -> NotedTrial:
+    """Return a trial, which is noted on file the first time, or when it may come to cost something else.
+
+    Args:
+        store: The memory.
+        policy: The name of the policy on trial.
+        replaces: The name of the one in force.
+        loss: What it may cost.
+        sum_up: It returns the number of rewards so far, and their mean.
+    """
+    name = f"{TRIAL}{policy}\n{replaces}"
+    with store.database.reading() as connection:
+        noted = json.loads(fact(connection, name) or "null")
+        if noted is None:
+            noted = {"since": store.head(), "before": sum_up(connection), "loss": math.nan}
+    if noted["loss"] != loss and not store.database.read_only:
+        noted["loss"] = loss
+        store.database.write(lambda connection: keep(connection, name, json.dumps(noted)))
+    return NotedTrial(policy, replaces, noted["since"], noted["before"], loss)
+
+
+def trials(connection: AnyConnection) -> list[NotedTrial]:
+    """Return the trials of policies on file, the one that began last first."""
+    noted = ((*name.split("\n"), body) for name, body in list_notes(connection, TRIAL))
+    listed = [
+        NotedTrial(policy, replaces, body["since"], body["before"], body["loss"]) for policy, replaces, body in noted
+    ]
+    return sorted(listed, key=lambda trial: -trial.since)
 
 
 def list_notes(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:

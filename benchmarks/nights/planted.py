@@ -108,11 +108,11 @@ def main() -> None:
         print(f"{name or 'no mistake'}: {'found by: ' + failure['claim'] if failure else 'not found'}", flush=True)
         if not name and failure:
             sys.exit(f"a night fails without a mistake, so nothing can be counted: {failure['again']}")
-    caught = [each for each in listed[1:] if each["claim"]]
-    record = {"machine": machine(), "planted": len(listed) - 1, "found": len(caught), "nights": options.nights,
-              "steps": options.steps, "mistakes": listed}  # fmt: skip
+        caught = [each for each in listed[1:] if each["claim"]]
+        record = {"machine": machine(), "planted": len(listed) - 1, "found": len(caught), "nights": options.nights,
+                  "steps": options.steps, "mistakes": listed}  # fmt: skip
+        save(options.json, record)
     print(f"{len(caught)} of {len(listed) - 1}")
-    save(options.json, record)
 
 
 if __name__ == "__main__":

@@ -100,3 +100,21 @@ def test_file_with_a_torn_first_sector_opens_by_its_log(path: Path, tmp_path: Pa
     (tmp_path / "c.mem-wal").write_bytes(log[:24])
     with pytest.raises(NotAMemoryFile, match="not a memory file"):
         Memory(tmp_path / "c.mem", encoder=None)
+
+
+def test_update_that_is_refused_for_a_read_did_not_happen(path: Path, disk: Disk):
+    with Memory(path, encoder=None) as m:
+        id, before, refused = m.add("note 0").id, "note 0", 0
+        for at in range(12):
+            disk.fault = Fault("read", at)
+            try:
+                m.update(id, f"note {at + 1}", metadata={"at": at})
+            except StorageFailed:
+                refused += 1
+            else:
+                before = f"note {at + 1}"
+            disk.fault = None
+            assert m.get(id).text == before
+            with Memory(path, encoder=None) as other:  # its log is moved into the file, which is then read again
+                other.add(f"other {at} " + "x" * 9000)
+        assert refused

@@ -323,8 +323,9 @@ class Changes:
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
 
         vectors = self.store.encode([text] if text else [])
-        self.store.perform(home, acts, episode=episode, vectors=vectors, check=check)
-        return self.get(id)
+        done = self.store.perform(home, acts, episode=episode, vectors=vectors, check=check)
+        # Not read again where that is not needed: a disk that refuses to read would make what is written look refused.
+        return next((item for _, item in done if item is not None and item.id == id), None) or self.get(id)
 
     def put(
         self,

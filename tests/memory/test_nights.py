@@ -105,7 +105,7 @@ def test_file_with_a_torn_first_sector_opens_by_its_log(path: Path, tmp_path: Pa
 def test_update_that_is_refused_for_a_read_did_not_happen(path: Path, disk: Disk):
     with Memory(path, encoder=None) as m:
         id, before, refused = m.add("note 0").id, "note 0", 0
-        for at in range(12):
+        for at in range(40):
             disk.fault = Fault("read", at)
             try:
                 m.update(id, f"note {at + 1}", metadata={"at": at})

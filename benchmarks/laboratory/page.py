@@ -1,4 +1,4 @@
-"""The tables of `worlds.json` and `update.json` in docs/laboratory.md."""
+"""The tables of `worlds.json`, `objectives.json` and `update.json` in docs/laboratory.md."""
 
 from __future__ import annotations
 
@@ -41,6 +41,38 @@ def worlds(record: dict[str, Any]) -> str:
     return markdown(HEAD, rows) + "\n\n" + about
 
 
+def objectives(record: dict[str, Any]) -> str:
+    arms, rates = record["arms"], record["rates"]
+    rows = [("`grpo`", rates["grpo"], spread(ends(arms["grpo"])), "", "", "")]
+    for row in sorted(record["verdicts"], key=lambda row: -row["against grpo"]["mean"]):
+        name, gap = row["arm"], row["against grpo"]
+        rate = rates.get(name, rates["grpo"])
+        label = f"`{name}`" if name in rates else name
+        rows.append(
+            (
+                label,
+                rate,
+                spread(ends(arms[name])),
+                spread(ends(gap), "+.2f"),
+                f"{row['adjusted p']:.2f}",
+                row["verdict"],
+            )
+        )
+    course, setting = record["course"], record["machine"]
+    about = (
+        f"World `{record['world']}`, held-out compositions, {record['seeds']} seeds, {course['updates']} updates of "
+        f"{course['passes']} passes over {course['tasks']} x {course['answers']} answers. Weights {record['digest'][:12]}, "
+        f"revision {setting['revision']}, {setting['processor']}."
+    )
+    head = ("objective", "learning rate", "pass@1 after", "less GRPO", "p (Holm)", "does better than GRPO")
+    return markdown(head, rows) + "\n\n" + about
+
+
+def ends(of: dict[str, Any]) -> dict[str, float]:
+    """Return a mean with the ends of its interval by name."""
+    return {"mean": of["mean"], "low": of["interval"][0], "high": of["interval"][1]}
+
+
 def update(record: dict[str, Any]) -> str:
     seconds = {name: f"{of['median']:.2f} s" for name, of in record["seconds"].items()}
     whole = record["seconds"]["update"]
@@ -54,4 +86,5 @@ def update(record: dict[str, Any]) -> str:
 
 def tables() -> Iterator[tuple[Path, str, str]]:
     yield DOCS / "laboratory.md", "worlds", worlds(read("laboratory/worlds"))
+    yield DOCS / "laboratory.md", "objectives", objectives(read("laboratory/objectives"))
     yield DOCS / "laboratory.md", "update", update(read("laboratory/update"))

@@ -149,6 +149,23 @@ def test_better_item_rises_from_any_rank_and_stays_first(
     assert right[:, -50:].mean() >= least
 
 
+REMARKS = ["spot on!", "Use the other one, please.", "it has always been like that", "that did the trick", "I am stuck"]
+
+
+def test_better_item_is_found_though_items_of_other_subjects_are_shown() -> None:
+    worse, better = "build the docs with: make html docs build", "for the documentation run: mkdocs build --strict"
+    right = []
+    for seed in range(12):
+        memory, draw = Memory(encoder="hashing", seed=seed), random.Random(seed)
+        memory.add_many([worse, better, *REMARKS])
+        for number in range(150):
+            hits = memory.search("how do I build the docs", top_k=7)
+            is_right = next(hit.text for hit in hits if hit.text in (worse, better)) == better
+            right += [is_right] * (number >= 100)
+            memory.reward(hits.decision, float(draw.random() < (0.8 if is_right else 0.4)))
+    assert np.mean(right) >= 0.75
+
+
 def test_hit_states_the_mean_of_graded_and_neighbouring_rewards() -> None:
     near = "how do I reset the old router"
     for rewards, questions in (([0.4, 0.7, 0.4], [ASKED] * 3), ([1.0, 0.0, 1.0], [ASKED, near, ASKED])):

@@ -132,7 +132,7 @@ class CandidateJudge(TrialChances):
             faded = _fade(searched, times, weights.sure, expected)
             # These scores hold if it is certain that rewards depend on items.
             certain = np.minimum(_fade(searched, times, 1.0, expected), LASTING * searched)
-            better = self._trial_chances(near, opinions, faded, certain, means, times)
+            better = self._trial_chances(near, opinions, faded, certain, means, times, earned)
         return Judgement(
             means,
             np.zeros(n),

@@ -12,6 +12,7 @@ from keepworth.methods.policies.default.constants import (
     BOUND,
     EXPLORE,
     FAILING,
+    NEARER,
     NEGLIGIBLE,
     OFTEN,
     SAME,
@@ -32,15 +33,22 @@ class TrialChances(Estimates):
     """Says how likely each candidate is better than the first one, and when trials have cost too much."""
 
     def _trial_chances(
-        self, near: _Near, opinions: Sequence[Opinion], faded: Floats, certain: Floats, means: Floats, times: Floats
+        self,
+        near: _Near,
+        opinions: Sequence[Opinion],
+        faded: Floats,
+        certain: Floats,
+        means: Floats,
+        times: Floats,
+        earned: Floats,
     ) -> Floats:
         """Return the probability with which each candidate is put first in order to learn.
 
         Candidates are considered one after the other, the likeliest first. Each is tried with the probability that it is better
         than the one that would stand first, times the probability that the question comes back, which is taken
         for certain once it did twice; and with at most three quarters for all candidates together. Where the first one fails, it
-        is the probability if rewards depend on items, as no reward that says so would ever come otherwise. Nothing else is tried
-        before the first one was.
+        is the probability if rewards depend on items, as no reward that says so would ever come otherwise. All these trials go to
+        the candidates in proportion to how likely each is the right one. Nothing else is tried before the first one was.
 
         Args:
             near: The rewarded choices near the question.
@@ -49,6 +57,7 @@ class TrialChances(Estimates):
             certain: The same if it were certain that rewards depend on items.
             means: The gains, averaged over all estimates.
             times: Number of rewards of each candidate near the question.
+            earned: The sum of these rewards.
         """
         better: Floats = np.zeros(len(means))
         returns = min(1.0, near.returns / 2.0)
@@ -87,6 +96,7 @@ class TrialChances(Estimates):
         np.minimum(better, 0.5, out=better)
         # A candidate is considered if none before it is tried.
         better[order[1:]] *= np.cumprod(1.0 - better[order])[:-1]
+        better = _aim(better, lead, faded, times, earned, 1.0 - room, sure)
         # As long as the first one itself was never rewarded near the question, to show it is the trial.
         better *= returns * min(1.0, float(times[lead])) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
         return better
@@ -122,3 +132,33 @@ class TrialChances(Estimates):
         share = limit / max(1, int(np.count_nonzero(self._by_holder)))
         losses = self._losses if share == limit else self._losses.clip(-share, share)
         return float(losses.sum()) <= limit
+
+
+def _aim(better: Floats, lead: int, faded: Floats, times: Floats, earned: Floats, usual: float, sure: float) -> Floats:
+    """Return the chances of trials with the same sum at most, dealt out by how likely each candidate is the right one.
+
+    By the search's scores an item that is `gap` ahead of another is `exp(gap * usual / NEARER)` times as likely to be the right
+    one: the more a trial may lose, the more it goes to what the search puts ahead. Each reward multiplies that by the ratio of
+    its probability with the right item and with any other, where the right one makes up half of what is missing to 1: a failure
+    by one half, a success by `(1 + usual) / (2 usual)`. No candidate gets more than the likeliest one would, or twice that if
+    rewards are sure to depend on items.
+
+    Args:
+        better: With which probability each candidate would be tried.
+        lead: The index of the one that stands first.
+        faded: The relative scores of the search.
+        times: Number of rewards of each candidate near the question.
+        earned: The sum of these rewards.
+        usual: The reward that is expected if the first one stays.
+        sure: The probability that rewards depend on items.
+    """
+    usual = min(max(usual, 0.02), 0.98)
+    success = np.log((1.0 + usual) / (2.0 * usual))
+    odds = faded * (usual / NEARER) + earned * success - (times - earned) * np.log(2.0)
+    odds[lead] = -np.inf
+    aimed = better * np.exp(odds - odds.max())
+    total = float(aimed.sum())
+    if total <= 0.0:
+        return better
+    dealt: Floats = np.minimum(aimed * (float(better.sum()) / total), (1.0 + sure) * better.max())
+    return dealt

@@ -272,6 +272,7 @@ METHOD = Method(
     title="Shielded controller units",
     paper="arXiv 2512.01046",
     about="Each unit of a microgrid keeps its own constraints by changing what an agent proposes as little as it can",
+    tags=("parametric", "experiential", "formation"),
     claim="The agent uses 24 % less fuel without more wear of the battery, and all constraints are met.",
     differs=(
         "The microgrid has 252 states, so that all proposals and outcomes are tried, and the agent is tabular; the mapping of "

@@ -269,6 +269,7 @@ METHOD = Method(
     title="StepMix",
     paper="arXiv 2306.06265",
     about="Explores so that no episode is below a floor: a known policy, then the optimistic one, as early as its bound allows",
+    tags=("parametric", "experiential", "formation"),
     claim="With high probability no episode is below the floor, at the order of regret without one.",
     differs=(
         "The bounds are of single probabilities, from below and above and at any time, where the paper bounds values; rewards "

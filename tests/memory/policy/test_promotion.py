@@ -156,6 +156,22 @@ def test_a_handle_of_a_person_goes_by_rewards_in_its_scope() -> None:
         assert ana.promotion()[0].rewards == 0
 
 
+def test_price_of_a_trial_does_not_tell_the_earlier_rewards_of_others(tmp_path: Path) -> None:
+    prices = []
+    for earned in (0.0, 1.0):
+        file = tmp_path / f"{earned}.mem"
+        with Memory(file, encoder="hashing", writer=None, policy=FIRST) as memory:
+            for person in ("ana", "ben"):
+                memory.add_many(NOTES, user_id=person)
+            reward(memory.within(user_id="ben"), 40, lambda text, earned=earned: earned)
+        with tried(file) as memory:
+            ana = memory.within(user_id="ana")
+            hits = ana.search(QUESTION, top_k=1)
+            ana.reward(hits.decision, 1.0)
+            prices.append((ana.promotion()[0].price, ana.promotion()[0].share))
+    assert prices[0] == prices[1]
+
+
 def test_a_search_that_no_reward_can_reach_is_no_trial() -> None:
     with Memory(encoder="hashing", policy=SECOND, replaces=FIRST, log="off", seed=0) as memory:
         memory.add_many(NOTES)

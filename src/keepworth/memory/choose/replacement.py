@@ -19,6 +19,7 @@ from keepworth.memory.choose.promotion import ON_TRIAL, PROVEN, REFUSED, Before,
 from keepworth.memory.choose.ready_slots import Unvalued
 from keepworth.memory.choose.selection import AllRetrieved
 from keepworth.memory.choose.slots import MANY, Policy, lines, whole
+from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ class Evidence:
         gone, (low, high) = log.cancelled(connection), self._range
         names = [self._trial.policy, self._trial.replaces]
         news = log.news(connection, self._scope, gone, since, NEWEST if not since else None)
+        if not since and self._scope != EVERYWHERE:
+            # What others earned before would show in the price, which follows from it.
+            began = self._trial.since
+            before = [min(1.0, max(0.0, (one.value - low) / (high - low))) for one in news if one.seq <= began]
+            self._before = Before(len(before), (1.0 + sum(before)) / (2.0 + len(before)))
         for reward, about in log.with_choices(connection, news, gone):
             if not about.choices:
                 continue

@@ -1,7 +1,7 @@
 """Steps per second of the off-policy learner beside SAC of stable-baselines3, without a memory, an update per step.
 
-    pip install --target /tmp/sb3 --no-deps stable-baselines3 cloudpickle pandas python-dateutil pytz six tzdata
-    PYTHONPATH=src:/tmp/sb3 python -m benchmarks.control.off_policy_speed --json benchmarks/control/off_policy_speed.json
+    pip install --target build/sb3 --no-deps stable-baselines3 cloudpickle pandas python-dateutil pytz six tzdata
+    PYTHONPATH=src:build/sb3 python -m benchmarks.control.off_policy_speed --json benchmarks/control/off_policy_speed.json
 
 Pendulum-v1 with its speed shown. Both learn from 256 transitions at once, here 32 sequences of 8, and both have an actor and two
 critics of four hidden layers of 64: stable-baselines3's critics have all four layers of their own, ours share the first two.

@@ -200,16 +200,20 @@ def _maker(name: str) -> Callable[..., Policy]:
         raise unknown from error
 
 
-def policy_maker(given: str | Policy | Callable[[], Policy]) -> tuple[Callable[[], Policy], str]:
+def policy_maker(
+    given: str | Policy | Callable[[], Policy], setting: str = "policy"
+) -> tuple[Callable[[], Policy], str]:
     """Return a function that makes a policy, which is given by its name, as itself or as such a function, and its name. Raises
-    InvalidPolicy."""
+    InvalidPolicy, which names the setting."""
     if isinstance(given, str):
         _maker(given)  # raises UnknownPolicy
         return partial(policy, given), registry.method("policy", given).name
     if isinstance(given, Policy):
         return partial(deepcopy, given), given.name  # every memory that is opened learns in its own copy
     if not callable(given):
-        raise InvalidPolicy(f"policy is {given!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
+        raise InvalidPolicy(
+            f"{setting} is {given!r:.60}.", "Give a name, a policy, a function that makes one, or None."
+        )
     made = _make_policy(given)
     if _make_policy(given) is made:
         raise InvalidPolicy(

@@ -158,7 +158,14 @@ class Memory(Changes):
             )
         replaced = None
         if "replaces" in settings:
-            replaced = by_name.policy_maker(plain_search if settings["replaces"] is None else settings["replaces"])
+            replaced = by_name.policy_maker(
+                plain_search if settings["replaces"] is None else settings["replaces"], "replaces"
+            )
+            if named is not None and named[1] == replaced[1]:
+                raise InvalidFilter(
+                    f"policy and replaces are both named {named[1]!r}, so that nothing is tried: name another policy, or leave "
+                    "replaces out"
+                )
         self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
         self.signals = frozenset(settings.get("signals", load_signals()))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer

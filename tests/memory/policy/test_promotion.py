@@ -199,6 +199,8 @@ def test_a_policy_of_cases_can_be_tried_in_place_of_the_default() -> None:
         ({"policy": "memrl", "allowed_loss": 0.1}, "name the policy in force by replaces"),
         ({"policy": "memrl", "replaces": "default", "allowed_loss": 2.0}, r"allowed_loss must lie in \[0, 1\]"),
         ({"policy": "memrl", "replaces": "memlr"}, "memlr"),
+        ({"policy": "memrl", "replaces": "memrl"}, "both named 'memrl'"),
+        ({"policy": "memrl", "replaces": 3}, "replaces is 3"),
     ],
 )
 def test_settings_without_effect_are_refused(tmp_path: Path, settings: dict[str, object], says: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from keepworth.adapters import mem0
-from keepworth.memory.errors import KeepworthError, UnknownItem
+from keepworth.memory.errors import KeepworthError, StorageFailed, StorageFull, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 from keepworth.records.episode import Operation, OperationKind
-from tests.memory.helpers import WordEncoder, at_once, command, texts
+from tests.memory.helpers import WordEncoder, at_once, command, largest_file, texts
 
 CITIES = ("Turin", "Lyon", "Oslo", "Bergen", "Porto", "Ghent", "Graz", "Cork") * 2
 
@@ -52,6 +55,23 @@ def test_concurrent_contradicting_facts_leave_one_open(path: Path) -> None:
         )
         assert not [one for one in done if isinstance(one, Exception)]
         assert len([text for text in texts(memory, user_id="ana") if "live" in text.lower()]) == 1
+
+
+@pytest.mark.parametrize("room", [6_400_000, 9_600_000])
+def test_kept_error_of_a_failed_write_blocks_no_writer(path: Path, room: int) -> None:
+    draw, words = random.Random(0), [f"w{number}" for number in range(5000)]
+    long = [
+        " ".join(draw.choices(words, k=900)) for _ in range(1200)
+    ]  # more than fits in memory before the transaction ends
+    with Memory(path, encoder=None, writer=None) as one, Memory(path, encoder=None, writer=None) as other:
+        one.add("first")
+        with largest_file(room), pytest.raises((StorageFailed, StorageFull)) as refused:
+            one.add_many(long)
+        other.add("second")
+        one.add("third")
+        assert "nothing was written" in str(refused.value), "the error, and all that its frames hold, lived until here"
+        assert texts(one) == texts(other) == ["first", "second", "third"]
+        assert check(one.store) == []
 
 
 def _lives(path: str, city: str, barrier: Any) -> None:

@@ -94,6 +94,10 @@ class Backend(ABC):
         """End the read transaction of this connection."""
 
     @abstractmethod
+    def _end_queries(self, connection: AnyConnection) -> None:
+        """End the queries whose rows were not all read, once their transaction has ended."""
+
+    @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager that raises the database's errors as this package's own."""
 
@@ -271,6 +275,7 @@ class Backend(ABC):
                     raise
                 finally:
                     self._committing = 0
+                    self._end_queries(connection)
                     self._write_lock.release()
                     self._step_down()
 
@@ -355,6 +360,7 @@ class Backend(ABC):
                     raise
                 finally:
                     self._leader = 0
+                    self._end_queries(connection)
         except BaseException as error:
             for queued in batch:
                 queued.error = queued.error or error

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -243,6 +243,23 @@ class FileConnection(apsw.Connection):
     in_file: bool = True
     types: Mapping[str, str] = MappingProxyType({})
 
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._cursors: weakref.WeakSet[apsw.Cursor] = weakref.WeakSet()
+        self.cursor_factory = self._make_cursor
+
+    def _make_cursor(self, connection: apsw.Connection) -> apsw.Cursor:
+        cursor = apsw.Cursor(connection)
+        self._cursors.add(cursor)
+        return cursor
+
+    def end_queries(self) -> None:
+        """End the queries of which rows are left to read. SQLite keeps to the snapshot that they see, for all that follows.
+
+        Their cursors stay in the frames of an error, for as long as somebody keeps it."""
+        for cursor in list(self._cursors):
+            cursor.close(True)
+
 
 class _Hold:
     """Keeps a connection open until this object is deleted; in a forked child, for ever.
@@ -433,8 +450,16 @@ class Database(Backend):
     def _leave(self, connection: AnyConnection) -> None:
         if self.in_memory:
             self._write_lock.release()
-        elif connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
-            connection.execute("COMMIT")
+            return
+        try:
+            if connection.in_transaction:  # SQLite ends a transaction by itself where the disk refuses a read
+                connection.execute("COMMIT")
+        finally:
+            self._end_queries(connection)
+
+    def _end_queries(self, connection: AnyConnection) -> None:
+        if isinstance(connection, FileConnection) and not self.in_memory:
+            connection.end_queries()
 
     def _begun(self) -> FileConnection:
         self._require_in_place()

@@ -237,6 +237,9 @@ class PostgresDatabase(Backend):
 
     # Writing.
 
+    def _end_queries(self, connection: Any) -> None:
+        """Do nothing: the driver has read all rows of a query when it returns."""
+
     def _begun(self) -> ServerConnection:
         wait = max(1, round(1000 * self._timeout))
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"

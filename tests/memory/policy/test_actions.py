@@ -36,6 +36,17 @@ def test_similar_actions_offered_together_are_distinct() -> None:
     assert known.sameness(both, both)[0, 1] == 0.0
 
 
+@pytest.mark.parametrize("name", ["default", "mixture"])
+def test_an_agent_may_have_more_actions_than_there_was_room_for(name: str) -> None:
+    memory = Memory(policy=name, encoder="hashing")
+    for begin in range(0, 200, 10):
+        with memory.episode("which door") as episode:
+            episode.search(actions=[f"door {number}" for number in range(begin, begin + 10)])
+            episode.act(f"door {begin}")
+            episode.reward(1.0)
+    assert not memory.pending()
+
+
 def test_answer_similarity_ignores_words_that_all_answers_share() -> None:
     said = ["refund it, ref 11", "refund it, ref 22", "replace it, ref 33", "replace it, ref 44", "call them, ref 55"]
     known, numbers = actions(*said)

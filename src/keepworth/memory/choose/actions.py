@@ -59,7 +59,8 @@ class Actions:
     def offer(self, actions: Sequence[str]) -> None:
         """Note that these actions can be done and differ from one another. From now on their strings are compared exactly."""
         for action in actions:
-            self._listed[self.number(action)] = True
+            number = self.number(action)  # which may make room for it
+            self._listed[number] = True
 
     def listed(self, numbers: Numbers) -> Bools:
         result: Bools = self._listed[numbers]

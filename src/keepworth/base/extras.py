@@ -32,9 +32,9 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
         "serve": Extra("serving a memory over HTTP, as a gateway or by MCP", _SERVER),
-        "control": Extra("small networks with memory in Gymnasium's worlds", _CONTROL, ("popgym",)),
+        "control": Extra("small networks with memory in Gymnasium's worlds", _CONTROL, ("popgym", "h5py")),
         "all": Extra(
-            "training, serving and control together", (*_LLM, *_STATISTICS, *_SERVER, *_CONTROL[1:]), ("popgym",)
+            "training, serving and control together", (*_LLM, *_STATISTICS, *_SERVER, *_CONTROL[1:]), ("popgym", "h5py")
         ),
         "llm": Extra("a language model in this process", _LLM),
         "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),

@@ -112,6 +112,8 @@ class Critics(History):
         width, chosen = settings.width, actions.categorical
         sizes = (self.head_input + (0 if chosen else actions.parts), width, width, actions.size if chosen else 1)
         self.heads = Ensemble(settings.critics or 1, *sizes)
+        if settings.learner == "iql":
+            self.states = Ensemble(1, self.head_input, width, width, 1)
 
     def values(self, memories: Tensor, action: Tensor, frozen: bool = False) -> Tensor:
         """Returns each critic's values of actions, [critics, ...].
@@ -126,6 +128,11 @@ class Critics(History):
             return values.gather(-1, action.unsqueeze(0).expand(len(values), *action.shape)).squeeze(-1)
         values = self.heads(torch.cat([memories, action], -1), frozen)
         return values.squeeze(-1)
+
+    def state_values(self, memories: Tensor) -> Tensor:
+        """Returns the values of histories, [...], which a learner with an expectile has."""
+        values: Tensor = self.states(memories)
+        return values[0].squeeze(-1)
 
     def all_values(self, memories: Tensor) -> Tensor:
         """Returns each critic's values of all choices, [critics, ..., choices]."""

@@ -4,11 +4,16 @@
     DDPG  V(h) = Q'(h, pi'(h))                                           actor: -Q(h, pi(h))
     TD3   V(h) = min_i Q'_i(h, pi'(h) + clipped noise)                   actor: -Q_1(h, pi(h))
     SAC   V(h) = E_{a ~ pi} [min_i Q'_i(h, a) - alpha log pi(a | h)]     actor: E_{a ~ pi} [alpha log pi(a | h) - min_i Q_i(h, a)]
+    IQL   V(h) = expectile of min_i Q'_i(h, a) over what was done        actor: -exp(sharpness (min_i Q'_i - V)) log pi(a | h)
+    CQL   as SAC, and the critics' loss has + conservative (log sum_a exp Q(h, a) - Q(h, a done))
+    BC    no critics                                                     actor: -log pi(a | h)
 
-h is what a memory made of the history, of the actor or of the critics, which have a memory each; Q' and pi' are targets, which
-follow slowly. Each loss is a mean over the steps of the batch.
+In the last three, which are for logs, a was done there: no value of another action is believed. h is what a memory made of the
+history, of the actor or of the critics, which have a memory each; Q' and pi' are targets, which follow slowly. Each loss is a
+mean over the steps of the batch.
 Sources: Lillicrap et al., arXiv 1509.02971; Fujimoto et al., arXiv 1802.09477; Haarnoja et al., arXiv 1812.05905; for choices
-Christodoulou, arXiv 1910.07207; with memories Heess et al., arXiv 1512.04455, and Yang and Nguyen, arXiv 2110.12628."""
+Christodoulou, arXiv 1910.07207; IQL Kostrikov et al., arXiv 2110.06169; CQL Kumar et al., arXiv
+2006.04779; with memories Heess et al., arXiv 1512.04455, and Yang and Nguyen, arXiv 2110.12628."""
 
 from __future__ import annotations
 
@@ -28,18 +33,20 @@ from torch import Tensor, nn
 
 from keepworth.base.errors import require_known
 from keepworth.control.critics import Actor, Critics
-from keepworth.control.dials import Transition
 from keepworth.control.errors import SpaceError, WorldError
+from keepworth.control.logs import Logs, MinariLogs, SpacesOf, count_rows, rows_of
 from keepworth.control.memory_base import State
 from keepworth.control.network import Carry, as_tensor, start_carry
 from keepworth.control.ppo import Row, load_network
 from keepworth.control.replay import PLAY, Columns, SequenceReplay, Windows, run_lead
-from keepworth.control.settings import OffPolicySettings, SettingError
+from keepworth.control.settings import DETERMINISTIC, OffPolicySettings, SettingError
 from keepworth.control.spaces import ActionSpace, BoundedActions
 from keepworth.control.worlds import MakeWorld, Worlds
 
-Logs = Mapping[str, Sequence[Sequence[Transition]]]
-"""By source, episodes of transitions, as `keepworth.control.dials.behave` yields them."""
+GREATEST_WEIGHT = 100.0
+"""Of an action that IQL's actor imitates."""
+DRAWN = 10
+"""Actions that CQL draws evenly, and by the policy, for its sum over all actions."""
 
 
 class OffPolicyTrainer:
@@ -50,7 +57,7 @@ class OffPolicyTrainer:
 
         Args:
             settings: The settings of the run.
-            world: Makes a world that has no Gymnasium id.
+            world: Makes a world that has no Gymnasium id, or a `SpacesOf` where nothing is played.
             logs: By source, episodes that the replay holds from the beginning.
 
         Raises:
@@ -59,9 +66,14 @@ class OffPolicyTrainer:
             WorldError: A log is not of the world.
         """
         self.settings, logs = settings, dict(logs or {})
+        self.spaces = world.as_json() if isinstance(world, SpacesOf) else None
+        if self.spaces and settings.steps:
+            raise SettingError(
+                f"steps = {settings.steps}, and there is no world to play.", "Name a world, or set steps to 0."
+            )
         self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
         size, self.actions = self.worlds.observations.size, action_space(self.worlds.actions.space, settings)
-        _check_sources(settings, logs)
+        _check_sources(settings, logs, self.worlds)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.network = Actor(size, self.actions, settings)
@@ -81,63 +93,72 @@ class OffPolicyTrainer:
         self.curve: list[Row] = []
         self.recent: deque[float] = deque(maxlen=100)
         self.seconds, self.learned, self._due = 0.0, 0, 0.0
-        self._features = as_tensor(self.worlds.reset())
+        self._features = torch.zeros(settings.envs, size) if self.spaces else as_tensor(self.worlds.reset())
         self._starts = torch.ones(settings.envs, dtype=torch.bool)
         self._carry: Carry = start_carry(self.network, settings.envs)
         self._critics_state = self.critics.memory.initial_state(settings.envs)
         per_world = settings.capacity // settings.envs
         rings = {PLAY: [per_world] * settings.envs}
-        rows = {source: self._rows_of(source, episodes) for source, episodes in logs.items()}
-        rings.update({source: [len(columns["valid"])] for source, columns in rows.items()})
+        rings.update({source: [count_rows(source, episodes)] for source, episodes in logs.items()})
         self.replay = SequenceReplay(self._blank(), rings)
         self._learned_from = {*self.replay.columns} - {
             "features",
             "age",
             *([] if settings.clone_source else ["source"]),
         }
-        for ring, columns in enumerate(rows.values(), settings.envs):
-            for row in range(len(columns["valid"])):
-                self.replay.write([ring], {name: column[row : row + 1] for name, column in columns.items()})
+        for ring, (source, episodes) in enumerate(logs.items(), settings.envs):
+            for number, episode in enumerate(episodes):
+                where, paid = f"Episode {number} of the log {source!r}", settings.learner != "bc"
+                rows = rows_of(episode, where, self.worlds.observations, self.actions, paid=paid)
+                self.replay.fill(ring, rows)
 
     def train(self) -> Iterator[Row]:
-        """Plays and learns until all steps are done, and yields a row per `every` steps."""
+        """Learns from logs, plays and learns until all is done, and yields a row per `every` updates from logs or steps."""
         while len(self.curve) < self.settings.updates:
             yield self.update()
 
     def update(self) -> Row:
-        """Plays `every` steps, and learns after each as often as `ratio` says.
+        """Makes `every` updates from logs, until there were as many as `logged` says; after that plays `every` steps, and learns
+        after each as often as `ratio` says.
 
         Returns:
-            A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended (None where none did), with the
-            noise of playing, `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `critic_loss`,
-            `actor_loss`, `value`, the mean value of what was done, and `entropy`, means over the updates (None where there was
-            none); `temperature`; `seconds` of work so far.
+            A row: `steps` of all worlds so far; `updates` so far; `return`, the mean over the episodes that ended (None where
+            none did), with the noise of playing, `episodes` and their mean `length`; `recent`, the mean return of the last
+            hundred; `critic_loss`, `actor_loss`, `value`, the mean value of what was done, and `entropy`, means over the updates
+            (None where there was none); `temperature`; `seconds` of work so far.
         """
         began = time.perf_counter()
         settings = self.settings
         returns: list[float] = []
         lengths: list[int] = []
         metrics: list[dict[str, float]] = []
-        done = len(self.curve) * settings.every
-        for step in range(settings.every // settings.envs):
-            even = done + step * settings.envs < settings.warmup
-            ended = self._play_step(even)
-            returns += ended[0]
-            lengths += ended[1]
-            if done + (step + 1) * settings.envs > settings.warmup and self._can_learn():
-                self._due += settings.ratio * settings.envs
-                while self._due >= 1.0:
-                    self._due -= 1.0
-                    metrics.append(self._learn())
+        of_logs = -(-settings.logged // settings.every)
+        done = (len(self.curve) - of_logs) * settings.every
+        if done < 0:
+            left = settings.logged - len(self.curve) * settings.every
+            metrics = [self._learn(self._shares_of_logs) for _ in range(min(settings.every, left))]
+        else:
+            for step in range(settings.every // settings.envs):
+                warm = done + step * settings.envs < settings.warmup
+                ended = self._play_step(even=warm and not settings.logged)
+                returns += ended[0]
+                lengths += ended[1]
+                if done + (step + 1) * settings.envs > settings.warmup and self._can_learn():
+                    self._due += settings.ratio * settings.envs
+                    while self._due >= 1.0:
+                        self._due -= 1.0
+                        metrics.append(self._learn(settings.shares))
         self.recent.extend(returns)
         self.seconds += time.perf_counter() - began
         names = ("critic_loss", "actor_loss", "value", "entropy")
         means = {name: _mean([of[name] for of in metrics if name in of]) for name in names}
-        if means["value"] is not None and not math.isfinite(means["value"]):
-            rate = settings.learning_rate
-            raise SettingError("The critics' values are no longer finite.", f"Lower learning_rate = {rate:g}.")
+        for name, of in (("value", "The critics' values are"), ("actor_loss", "The actor's loss is")):
+            mean = means[name]
+            if mean is not None and not math.isfinite(mean):
+                raise SettingError(f"{of} no longer finite.", f"Lower learning_rate = {settings.learning_rate:g}.")
         row: Row = {
-            "steps": done + settings.every,
+            "steps": max(0, done + settings.every),
+            "updates": self.learned,
             "return": _mean(returns),
             "recent": _mean(list(self.recent)),
             "episodes": len(returns),
@@ -153,6 +174,12 @@ class OffPolicyTrainer:
         if self.settings.temperature is None:
             return None
         return float(self.log_temperature.detach().exp()) if self.settings.tune else self.settings.temperature
+
+    @property
+    def _shares_of_logs(self) -> dict[str, float]:
+        """The shares of the logs alone; none where all their sequences are as likely."""
+        shares = {source: share for source, share in self.settings.shares.items() if source != PLAY and share}
+        return {source: share / sum(shares.values()) for source, share in shares.items()}
 
     def _can_learn(self) -> bool:
         length, shares = self.settings.length, self.settings.shares
@@ -223,62 +250,30 @@ class OffPolicyTrainer:
         named = {f"actor {i}": part for i, part in enumerate(state)}
         return named | {f"critics {i}": part for i, part in enumerate(critics_state)}
 
-    def _rows_of(self, source: str, episodes: Sequence[Sequence[Transition]]) -> Columns:
-        """Returns the rows of logged episodes."""
-        features, starts, actions, rewards, terminated, valid = [], [], [], [], [], []
-        for number, episode in enumerate(episodes):
-            where = f"Episode {number} of the log {source!r}"
-            if not episode:
-                raise WorldError(f"{where} has no step.", "Leave it out.")
-            seen, done, paid, after, over = zip(*episode, strict=True)
-            for name, space, values in (
-                ("an observation", self.worlds.observations.space, seen),
-                ("an action", self.actions.space, done),
-            ):
-                outside = next((value for value in values if not space.contains(value)), None)
-                if outside is not None:
-                    raise WorldError(
-                        f"{where} has {name} {outside!r} that is not of the world's space {space}.",
-                        "Give logs of the same world, with values as the world gives and takes them.",
-                    )
-            if any(over[:-1]):
-                raise WorldError(f"{where} goes on after its end.", "Begin another episode where one terminated.")
-            if not all(isinstance(reward, int | float) and math.isfinite(reward) for reward in paid):
-                raise WorldError(f"{where} has a reward that is no finite number.", "Give a number for each step.")
-            cut = not over[-1]
-            features.append(as_tensor(self.worlds.observations.encode([*seen, *([after[-1]] if cut else [])])))
-            acted = self.actions.from_world(done)
-            actions.append(torch.cat([acted, acted[:1] * 0]) if cut else acted)
-            rewards += [*paid, *([0.0] if cut else [])]
-            starts += [True] + [False] * (len(episode) - 1 + cut)
-            terminated += [False] * (len(episode) - 1) + [not cut] + [False] * cut
-            valid += [True] * len(episode) + [False] * cut
-        return {
-            "features": torch.cat(features),
-            "starts": torch.tensor(starts),
-            "actions": torch.cat(actions),
-            "rewards": torch.tensor(rewards, dtype=torch.float32),
-            "terminated": torch.tensor(terminated),
-            "valid": torch.tensor(valid),
-        }
-
-    def _learn(self) -> dict[str, float]:
+    def _learn(self, shares: Mapping[str, float]) -> dict[str, float]:
         """Takes an optimiser step of the critics, and at times one of the actor; returns metrics."""
-        settings, actions = self.settings, self.actions
+        settings = self.settings
         lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
-        windows = self.replay.draw(settings.batch, settings.length, lead, settings.shares, self.draw)
+        windows = self.replay.draw(settings.batch, settings.length, lead, shares, self.draw)
         batch = {
             name: column[windows.rows] for name, column in self.replay.columns.items() if name in self._learned_from
         }
         x, starts = self._inputs(windows.rows, windows.before), batch["starts"]
+        valid = batch["valid"][:, :-1].float()
+        count = valid.sum().clamp(min=1.0)
         acts = self.learned % (settings.delay or 1) == 0
         self.learned += 1
+        if settings.learner == "bc":
+            outputs = self.network(x, self._state(self.network, windows, batch), starts)[:, :-1]
+            loss = -(self._log_prob(outputs, batch["actions"][:, :-1]) * valid).sum() / count
+            self._step("actor", loss, self.network.parameters())
+            return {"actor_loss": loss.item()}
 
         memories = self.critics.remember(x, self._state(self.critics, windows, batch), starts)
         with torch.no_grad():
             state = self._state(self.target_critics, windows, batch)
             target_memories = self.target_critics.remember(x, state, starts)
-        target_acts = settings.learner != "sac"
+        target_acts = settings.learner in DETERMINISTIC
         outputs = None
         if acts or not target_acts:
             outputs = self.network(x, self._state(self.network, windows, batch), starts)
@@ -286,6 +281,8 @@ class OffPolicyTrainer:
             if target_acts:
                 state = self._state(self.target_network, windows, batch)
                 following = self._values_by_target(self.target_network(x, state, starts), target_memories)
+            elif settings.learner == "iql":
+                following = self.critics.state_values(memories)
             else:
                 assert outputs is not None
                 following = self._soft_values(outputs.detach(), target_memories)[0]
@@ -297,20 +294,31 @@ class OffPolicyTrainer:
                 settings.discount,
                 settings.n_step,
             )
-        valid = batch["valid"][:, :-1].float()
-        count = valid.sum().clamp(min=1.0)
-        values = self.critics.values(memories[:, :-1], batch["actions"][:, :-1])
+        done = batch["actions"][:, :-1]
+        values = self.critics.values(memories[:, :-1], done)
         critic_loss = ((values - returns).square() * valid).sum() / count
         metrics = {"critic_loss": critic_loss.item(), "value": float((values.detach() * valid).mean(0).sum() / count)}
+        advantages = None
+        if settings.learner == "iql":
+            with torch.no_grad():
+                by_target = self.target_critics.values(target_memories[:, :-1], done).amin(0)
+            advantages = by_target - self.critics.state_values(memories[:, :-1])
+            expectile = settings.expectile or 0.0
+            weights = torch.where(advantages > 0, expectile, 1.0 - expectile)
+            critic_loss = critic_loss + (weights * advantages.square() * valid).sum() / count
+        if settings.conservative:
+            assert outputs is not None
+            excess = self._sum_over_actions(memories[:, :-1], outputs[:, :-1].detach()) - values
+            critic_loss = critic_loss + settings.conservative * (excess * valid).sum() / count
         if acts:
             assert outputs is not None
-            actor_loss, entropy = self._actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid)
+            actor_loss, entropy = self._actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
             metrics["actor_loss"] = actor_loss.item()
             if entropy is not None:
                 metrics["entropy"] = float(entropy)
                 if settings.tune:
                     goal = settings.target_entropy
-                    error = entropy - (usual_entropy(actions) if goal is None else goal)
+                    error = entropy - (usual_entropy(self.actions) if goal is None else goal)
                     self._step("temperature", self.log_temperature * error, [self.log_temperature])
             self._step("actor", actor_loss, self.network.parameters())
         self._step("critics", critic_loss, self.critics.parameters())
@@ -360,8 +368,26 @@ class OffPolicyTrainer:
         action, log_prob = cast(BoundedActions, self.actions).draw(outputs, self.draw)
         return self.target_critics.values(memories, action).amin(0) - temperature * log_prob, log_prob
 
+    def _log_prob(self, outputs: Tensor, done: Tensor) -> Tensor:
+        """Returns the policy's log-probabilities of what was done, [...]."""
+        if self.actions.categorical:
+            return outputs.log_softmax(-1).gather(-1, done).squeeze(-1)
+        return cast(BoundedActions, self.actions).log_prob(outputs, done)
+
+    def _sum_over_actions(self, memories: Tensor, outputs: Tensor) -> Tensor:
+        """Returns log sum_a exp Q(h, a), [critics, ...]; of numbers by drawing actions evenly and by the policy."""
+        if self.actions.categorical:
+            return self.critics.all_values(memories).logsumexp(-1)
+        actions, shape = cast(BoundedActions, self.actions), (DRAWN, *outputs.shape[:-1])
+        even = torch.rand(*shape, actions.parts, generator=self.draw) * 2.0 - 1.0
+        drawn, log_prob = actions.draw(outputs.expand(DRAWN, *outputs.shape), self.draw)
+        every = torch.cat([even, drawn])
+        density = torch.cat([torch.full(shape, -math.log(2.0) * actions.parts), log_prob])
+        values = self.critics.values(memories.expand(len(every), *memories.shape), every)
+        return (values - density).logsumexp(1) - math.log(len(every))
+
     def _actor_loss(
-        self, outputs: Tensor, memories: Tensor, batch: Columns, valid: Tensor
+        self, outputs: Tensor, memories: Tensor, batch: Columns, valid: Tensor, advantages: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the actor's loss, and the policy's mean entropy where it is stochastic.
 
@@ -370,11 +396,15 @@ class OffPolicyTrainer:
             memories: What the critics' heads see there.
             batch: The windows' columns.
             valid: Which of the steps there are.
+            advantages: Of what was done, where the learner imitates it.
         """
         settings, count = self.settings, valid.sum().clamp(min=1.0)
         done = batch["actions"][:, :-1]
         entropy = None
-        if settings.learner != "sac":
+        if advantages is not None:
+            error = -self._log_prob(outputs, done)
+            loss = ((settings.sharpness or 0.0) * advantages.detach()).exp().clamp(max=GREATEST_WEIGHT) * error
+        elif settings.learner in DETERMINISTIC:
             action = self.actions.best(outputs)
             loss = -self.critics.values(memories, action, frozen=True)[0]
             error = (action - done).square().mean(-1)
@@ -383,14 +413,14 @@ class OffPolicyTrainer:
             values = self.critics.all_values(memories).detach().amin(0)
             loss = (logs.exp() * ((self._temperature() or 0.0) * logs - values)).sum(-1)
             entropy = -(logs.exp() * logs).sum(-1).detach()
-            error = -logs.gather(-1, done).squeeze(-1)
+            error = -self._log_prob(outputs, done)
         else:
             actions = cast(BoundedActions, self.actions)
             action, log_prob = actions.draw(outputs, self.draw)
             loss = (self._temperature() or 0.0) * log_prob
             loss = loss - self.critics.values(memories, action, frozen=True).amin(0)
             entropy = -log_prob.detach()
-            error = -actions.log_prob(outputs, done)
+            error = -self._log_prob(outputs, done)
         total = (loss * valid).sum() / count
         if settings.clone:
             cloned = valid
@@ -411,6 +441,7 @@ class OffPolicyTrainer:
         worlds = self.worlds.save()
         return {
             "settings": asdict(self.settings),
+            "spaces": self.spaces,
             "network": self.network.state_dict(),
             "critics": self.critics.state_dict(),
             "targets": (self.target_network.state_dict(), self.target_critics.state_dict()),
@@ -459,7 +490,7 @@ def action_space(space: spaces.Space[Any], settings: OffPolicySettings) -> Actio
     """
     if isinstance(space, spaces.Box):
         return BoundedActions(space, settings.noise)
-    if settings.learner != "sac":
+    if settings.learner in DETERMINISTIC:
         raise SpaceError(
             f"The learner {settings.learner!r} gives numbers, and the actions of {settings.world} are choices: {space}.",
             'Set learner to "sac" or "ppo", which choose.',
@@ -467,7 +498,8 @@ def action_space(space: spaces.Space[Any], settings: OffPolicySettings) -> Actio
     actions = ActionSpace(space)
     if actions.parts > 1:
         raise SpaceError(
-            f"The learner 'sac' makes one choice at a time, and the actions of {settings.world} are {actions.parts}: {space}.",
+            f"The learner {settings.learner!r} makes one choice at a time, and the actions of {settings.world} are "
+            f"{actions.parts}: {space}.",
             'Set learner to "ppo", or wrap the world such that one choice stands for all.',
         )
     return actions
@@ -502,7 +534,7 @@ def multi_step(
     return sums
 
 
-def _check_sources(settings: OffPolicySettings, logs: Logs) -> None:
+def _check_sources(settings: OffPolicySettings, logs: Logs, worlds: Worlds) -> None:
     sources = [PLAY, *logs]
     if PLAY in logs:
         raise SettingError(f"A log is named {PLAY!r}, which is what the learner plays.", "Give it another name.")
@@ -517,10 +549,26 @@ def _check_sources(settings: OffPolicySettings, logs: Logs) -> None:
                 f"A share of {share} for {source!r} gives it no sequence of a batch of {settings.batch}.",
                 f"Set batch to {math.ceil(1 / share)} or more.",
             )
+    if settings.logged and not logs:
+        raise SettingError(
+            f"logged = {settings.logged} learns from logs, and there are none.",
+            "Give logs: --logs FOLDER, or logs={...}.",
+        )
+    for source, episodes in logs.items():
+        if isinstance(episodes, MinariLogs):
+            for space, of_world in (
+                (episodes.observation_space, worlds.observations.space),
+                (episodes.action_space, worlds.actions.space),
+            ):
+                if type(space) is not type(of_world) or space.shape != of_world.shape:
+                    raise WorldError(
+                        f"The log {source!r} has values of {space}, and the world {settings.world} of {of_world}.",
+                        "Name the world that was logged, or none, to learn from the logs alone.",
+                    )
     if logs and settings.hidden == "stored":
         raise SettingError("Logs store no hidden states.", 'Set hidden to "zero", "burnt_in" or "recomputed".')
     for source, episodes in logs.items():
-        rows = sum(map(len, episodes))
+        rows = sum(episodes.steps) if isinstance(episodes, MinariLogs) else sum(map(len, episodes))
         if rows <= settings.length:
             raise SettingError(
                 f"The log {source!r} of {rows} steps has no sequence of {settings.length}.",

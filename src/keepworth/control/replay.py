@@ -65,7 +65,7 @@ class SequenceReplay:
         """
         self.sources = list(rings)
         sizes = [size for of_source in rings.values() for size in of_source]
-        self._check_memory(blank, sum(sizes), sum(rings.get(PLAY, ())))
+        _check_memory(blank, sum(sizes), sum(rings.get(PLAY, ())))
         self._sizes = torch.tensor(sizes)
         self._offsets = self._sizes.cumsum(0) - self._sizes
         self._source_of_ring = torch.tensor([i for i, part in enumerate(rings.values()) for _ in part])
@@ -73,18 +73,6 @@ class SequenceReplay:
         self.columns = {name: torch.zeros(sum(sizes), *row.shape[1:], dtype=row.dtype) for name, row in blank.items()}
         self.columns["source"] = self._source_of_ring.to(torch.int16).repeat_interleave(self._sizes)
         self.columns["age"] = torch.zeros(sum(sizes), dtype=torch.int32)
-
-    @staticmethod
-    def _check_memory(blank: Columns, rows: int, played: int) -> None:
-        of_row = sum(row.numel() * row.element_size() for row in blank.values()) + 6
-        free = free_bytes()
-        if free is not None and rows * of_row > free:
-            least = max(0, (free - (rows - played) * of_row) // of_row)
-            raise SettingError(
-                f"capacity = {played} makes a replay of {rows * of_row / 1e9:.3g} GB ({of_row} bytes per row), and "
-                f"{free / 1e9:.3g} GB of memory are free.",
-                f"Set capacity to {int(least * 0.8)} or less.",
-            )
 
     def write(self, rings: Sequence[int], values: Columns) -> None:
         """Appends a row to each of some rings.
@@ -102,6 +90,23 @@ class SequenceReplay:
         self.columns["age"][places] = age.to(torch.int32)
         self._next[at] = (self._next[at] + 1) % self._sizes[at]
         self._count[at] = torch.minimum(self._count[at] + 1, self._sizes[at])
+
+    def fill(self, ring: int, values: Columns) -> None:
+        """Appends consecutive rows, which begin with the start of an episode, to a ring that has room for them.
+
+        Args:
+            ring: The number of the ring.
+            values: The rows' values, [rows, ...].
+        """
+        count = len(values["starts"])
+        first = int(self._offsets[ring] + self._next[ring])
+        for name, column in values.items():
+            self.columns[name][first : first + count] = column
+        rows = torch.arange(count)
+        begins = torch.where(values["starts"], rows, 0).cummax(0).values
+        self.columns["age"][first : first + count] = (rows - begins).to(torch.int32)
+        self._next[ring] = (self._next[ring] + count) % self._sizes[ring]
+        self._count[ring] += count
 
     def cut(self) -> None:
         """Marks the newest row of each ring of what was played as no step, where new episodes begin without their ends."""
@@ -195,6 +200,25 @@ def run_lead(memory: SequenceMemory, inputs: Tensor, starts: Tensor, mask: Tenso
         _, after = memory(inputs, state, starts, mask)
     some = mask.any(1)
     return tuple(torch.where(some.view(-1, *(1,) * (b.ndim - 1)), a, b) for a, b in zip(after, state, strict=True))
+
+
+def _check_memory(blank: Columns, rows: int, played: int) -> None:
+    of_row = sum(row.numel() * row.element_size() for row in blank.values()) + 6
+    free = free_bytes()
+    if free is None or rows * of_row <= free:
+        return
+    least = free - (rows - played) * of_row
+    if least <= 0:
+        raise SettingError(
+            f"The logs have {rows - played} rows of {of_row} bytes, and {free / 1e9:.3g} GB of memory are free.",
+            f"Read the first episodes alone, such that they have {int(free / of_row * 0.8)} rows or less: "
+            "read_logs(folder, episodes=...).",
+        )
+    raise SettingError(
+        f"capacity = {played} makes a replay of {rows * of_row / 1e9:.3g} GB ({of_row} bytes per row), and "
+        f"{free / 1e9:.3g} GB of memory are free.",
+        f"Set capacity to {int(least / of_row * 0.8)} or less.",
+    )
 
 
 def free_bytes() -> int | None:

@@ -14,14 +14,17 @@ from typing import Any
 
 from keepworth.base.needs import needs_control
 
+import gymnasium
 import numpy as np
 import torch
 
 from keepworth.control.critics import Actor
+from keepworth.control.dials import Transition
 from keepworth.control.errors import CheckpointError
 from keepworth.control.ladder import horizons
+from keepworth.control.logs import Logs, SpacesOf
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
-from keepworth.control.off_policy import Logs, OffPolicyTrainer, action_space
+from keepworth.control.off_policy import OffPolicyTrainer, action_space
 from keepworth.control.ppo import Row, Trainer, load_network
 from keepworth.control.settings import OffPolicySettings, PpoSettings, SettingError
 from keepworth.control.worlds import MakeWorld, Worlds
@@ -159,6 +162,30 @@ def _learner(settings: PpoSettings | OffPolicySettings) -> str:
     return settings.learner if isinstance(settings, OffPolicySettings) else "ppo"
 
 
+def play(
+    agent: TrainedAgent, world: gymnasium.Env[Any, Any], episodes: int, *, seed: int = 0, deterministic: bool = True
+) -> Iterator[list[Transition]]:
+    """Yields episodes of a trained agent as logs.
+
+    Args:
+        agent: What was trained, or loaded from a folder.
+        world: An environment of Gymnasium, which is reset before each episode.
+        episodes: How many are played.
+        seed: The seed of the first episode; each further one has the next.
+        deterministic: Whether to take the likeliest action, or to draw one.
+    """
+    for episode in range(episodes):
+        observation, _ = world.reset(seed=seed + episode)
+        state, reward, log, over, cut = None, 0.0, list[Transition](), False, False
+        while not (over or cut):
+            action, state = agent.predict(observation, state, reward=reward, deterministic=deterministic)
+            after, paid, over, cut, _ = world.step(action)
+            reward = float(paid)
+            log.append((observation, action, reward, after, over))
+            observation = after
+        yield log
+
+
 class TrainedAgent:
     """A trained network that acts.
 
@@ -177,6 +204,8 @@ class TrainedAgent:
         """Loads the agent of a run's folder. `world` makes a world that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
         settings = settings_of(saved)
+        if world is None and saved.get("spaces"):  # learned from logs, without a world
+            world = SpacesOf.of_json(saved["spaces"])
         worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
         size = worlds.observations.size
         network: ActorCritic | Actor

@@ -16,9 +16,13 @@ HIDDEN = ("zero", "stored", "burnt_in", "recomputed")
 LEARNERS: dict[str, dict[str, Any]] = {
     "ddpg": {"critics": 1, "delay": 1, "noise": 0.1},
     "td3": {"critics": 2, "delay": 2, "noise": 0.1, "target_noise": 0.2},
-    "sac": {"critics": 2, "delay": 1, "temperature": 0.2, "tune": True, "target_entropy": None},
+    "sac": {"critics": 2, "delay": 1, "temperature": 0.2, "tune": True, "target_entropy": None, "conservative": 0.0},
+    "iql": {"critics": 2, "delay": 1, "expectile": 0.7, "sharpness": 3.0},
 }
-"""The learners of `OffPolicySettings`, and the numbers of those of its settings that not all of them have."""
+"""The learners of `OffPolicySettings`, and the numbers of those of its settings that not all of them have. "bc" has none of them,
+and is the one that learns from logs alone."""
+DETERMINISTIC = ("ddpg", "td3")
+"""The learners that give numbers alone, and to these add noise while they play."""
 
 
 class SettingError(KeepworthError, ValueError):
@@ -63,14 +67,14 @@ class RunSettings:
     trial: int = 1
 
     def __post_init__(self) -> None:
-        self._require_counts("steps", "envs", "width", "trial")
+        self._require_counts("envs", "width", "trial")
         self._require_shares("discount")
         if not 0.0 < self.learning_rate < inf:
             raise SettingError(f"learning_rate = {self.learning_rate} is not above 0.", "Set it to 1e-3, for example.")
 
     def _require_counts(self, *names: str) -> None:
         for name in names:
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise SettingError(f"{name} = {getattr(self, name)} is less than 1.", f"Set {name} to 1 or more.")
 
     def _require_shares(self, *names: str) -> None:
@@ -124,7 +128,7 @@ class PpoSettings(RunSettings):
                 raise SettingError(
                     f"{name} = {getattr(self, name)!r} is none of {', '.join(choices)}.", f'Set {name} to "none".'
                 )
-        self._require_counts("rollout", "chunk", "epochs", "minibatches")
+        self._require_counts("steps", "rollout", "chunk", "epochs", "minibatches")
         self._require_shares("trace")
         if self.rollout % self.chunk:
             raise SettingError(
@@ -153,7 +157,9 @@ class OffPolicySettings(RunSettings):
     learner's own number of `LEARNERS`, and stays None where the learner has no use for it.
 
     Attributes:
-        learner: "ddpg", "td3" or "sac".
+        learner: "ddpg", "td3" or "sac"; or what learns from logs without trusting values of actions that they do not have: "iql",
+            or "bc", which imitates and needs no rewards.
+        logged: Updates from logs before the first step of a world. With it `steps` may be 0, for a policy of logs alone.
         capacity: Rows that the replay keeps of what was played: a row per step, and one per episode that was cut off.
         batch: Sequences that are learned at once.
         length: Steps of a sequence.
@@ -161,7 +167,8 @@ class OffPolicySettings(RunSettings):
             played; "burnt_in", that after `burn_in` earlier steps, run anew without a gradient; "recomputed", that after all
             earlier steps of the episode, run anew.
         burn_in: Those earlier steps.
-        warmup: Steps of all worlds that are drawn evenly from the action space, before which nothing is learned.
+        warmup: Steps of all worlds before anything is learned of them. Their actions are drawn evenly from the action space;
+            after updates from logs, they are those of the policy.
         ratio: Updates of the critics per step of a world.
         every: Steps of all worlds between two rows of the curve.
         critics: Critics, of which the least value counts.
@@ -172,6 +179,9 @@ class OffPolicySettings(RunSettings):
         tune: Whether the temperature follows `target_entropy`.
         target_entropy: Entropy that a tuned temperature keeps; by default minus the numbers of an action, and .98 of the greatest
             entropy where actions are choices.
+        conservative: Weight of a loss that lowers the values of actions that were not done (CQL).
+        expectile: Expectile of the values of actions that counts as the value of a state: .5 is the mean, 1 the greatest.
+        sharpness: How much more an action is imitated that is better than its state's value: exp(sharpness * advantage) times.
         tau: Part of the way that targets go at an update.
         n_step: Rewards that are summed before a value follows.
         shares: The share of each batch by source: "play", and the names of the logs. Without any, all windows are as likely.
@@ -180,6 +190,7 @@ class OffPolicySettings(RunSettings):
     """
 
     learner: str = "sac"
+    logged: int = 0
     envs: int = 1
     learning_rate: float = 3e-4
     gradient_norm: float = 10.0
@@ -198,6 +209,9 @@ class OffPolicySettings(RunSettings):
     temperature: float | None = None
     tune: bool | None = None
     target_entropy: float | None = None
+    conservative: float | None = None
+    expectile: float | None = None
+    sharpness: float | None = None
     tau: float = 0.005
     n_step: int = 1
     shares: dict[str, float] = field(default_factory=dict)
@@ -206,16 +220,17 @@ class OffPolicySettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices in (("learner", tuple(LEARNERS)), ("hidden", HIDDEN)):
+        for name, choices, usual in (("learner", (*LEARNERS, "bc"), "sac"), ("hidden", HIDDEN, "zero")):
             if getattr(self, name) not in choices:
                 raise SettingError(
                     f"{name} = {getattr(self, name)!r} is none of {', '.join(choices)}.",
-                    f"Set {name} to {choices[-1]!r}, for example.",
+                    f"Set {name} to {usual!r}, for example.",
                 )
         self._fill()
         self._require_counts("capacity", "batch", "length", "every", "n_step", "critics", "delay")
-        self._require_shares("tau")
-        for name in ("warmup", "ratio", "burn_in", "noise", "target_noise", "temperature", "clone"):
+        self._require_shares("tau", *(["expectile"] if self.expectile is not None else []))
+        least_zero = ("steps", "logged", "warmup", "ratio", "burn_in", "noise", "target_noise", "temperature", "clone")
+        for name in (*least_zero, "conservative", "sharpness"):
             if (getattr(self, name) or 0) < 0:
                 raise SettingError(f"{name} = {getattr(self, name)} is less than 0.", f"Set {name} to 0 or more.")
         if self.every % self.envs:
@@ -232,6 +247,17 @@ class OffPolicySettings(RunSettings):
                 f"capacity = {self.capacity} leaves each of {self.envs} worlds no sequence of {self.length} steps.",
                 f"Set capacity to {self.envs * (self.length + 2)} or more.",
             )
+        if not self.steps and not self.logged:
+            raise SettingError(
+                "steps = 0 and logged = 0 learn from no step.", "Set steps, or logged where there are logs."
+            )
+        if self.learner == "bc" and self.steps:
+            raise SettingError(
+                f"The learner 'bc' imitates logs, and steps = {self.steps} would let it imitate what it plays.",
+                "Set steps to 0 and logged to the number of updates.",
+            )
+        if self.learner == "bc" and (self.clone or self.n_step > 1):
+            raise SettingError("clone and n_step have no effect with learner = 'bc'.", "Leave them out.")
         if self.clone_source and not self.clone:
             raise SettingError("clone_source has no effect without clone.", "Set clone too, or leave it out.")
         wrong = [f"{name} = {share}" for name, share in self.shares.items() if not 0.0 <= share <= 1.0]
@@ -243,8 +269,8 @@ class OffPolicySettings(RunSettings):
 
     def _fill(self) -> None:
         """Fills in the learner's own numbers, and refuses those for which it has no use."""
-        usual = LEARNERS[self.learner]
-        for name in ("critics", "delay", "noise", "target_noise", "temperature", "tune", "target_entropy"):
+        usual = LEARNERS.get(self.learner, {})
+        for name in dict.fromkeys(name for numbers in LEARNERS.values() for name in numbers):
             value = getattr(self, name)
             if name not in usual and value is not None:
                 raise SettingError(f"{name} has no effect with learner = {self.learner!r}.", "Leave it out.")
@@ -260,4 +286,4 @@ class OffPolicySettings(RunSettings):
     @property
     def updates(self) -> int:
         """The number of rows of the curve."""
-        return max(1, -(-self.steps // self.every))
+        return -(-self.logged // self.every) + -(-self.steps // self.every)

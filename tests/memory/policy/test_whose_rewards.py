@@ -187,3 +187,46 @@ def test_a_newcomer_gets_the_choice_of_others_until_his_rewards_differ() -> None
             episode.reward(float(hits[0].id == red))
     assert first[0] == blue
     assert first[10:].count(red) >= 9
+
+
+def ask_and_reward(memory: Memory, task: str, by: str, wanted: str) -> bool:
+    """Ask, reward the note that is wanted and no other one, and return whether it stood first."""
+    hits = memory.search(f"how do I {task}", top_k=1)
+    first = hits[0].id == wanted
+    memory.reward(hits.decision, float(first), by=by)
+    return first
+
+
+@pytest.mark.parametrize("honest_until", [0, 30])
+def test_three_liars_of_ten_do_not_put_their_note_first(honest_until: int) -> None:
+    """They ask more often than all others together, and are honest at first in one case."""
+    memory, draw = Memory(encoder="hashing", seed=1), random.Random(1)
+    honest, liars, tasks = [f"person {n}" for n in range(7)], [f"liar {n}" for n in range(3)], TASKS[:4]
+    right = {task: memory.add(f"to {task} hold the button").id for task in tasks}
+    bait = memory.add(f"to {tasks[0]} call the porter", source=liars[0]).id
+    success = []
+    for number in range(60):
+        for _ in range(2):
+            wanted = right[tasks[0]] if number < honest_until else bait
+            ask_and_reward(memory, tasks[0], draw.choice(liars), wanted)
+        for task in tasks:
+            first = ask_and_reward(memory, task, draw.choice(honest), right[task])
+            if task == tasks[0] and number >= 45:
+                success.append(first)
+    assert sum(success) >= 13
+
+
+def test_minority_of_another_taste_is_served_by_its_rewards() -> None:
+    """Of eleven people two want another note than the rest."""
+    memory, draw = Memory(encoder="hashing", seed=3), random.Random(3)
+    pairs = {task: [memory.add(f"to {task} use the {way} way").id for way in ("red", "blue")] for task in TASKS[:4]}
+    majority, minority = [f"person {n}" for n in range(9)], ["ana", "bo"]
+    success: list[bool] = []
+    for number in range(360):
+        task, person = draw.choice(list(pairs)), draw.choice(minority if number % 3 == 0 else majority)
+        with memory.episode(task, by=person) as episode:
+            first = episode.search(f"how do I {task}", top_k=1)[0].id == pairs[task][person in minority]
+            episode.reward(float(first))
+        if person in minority and number >= 180:
+            success.append(first)
+    assert sum(success) >= 0.85 * len(success)

@@ -77,7 +77,7 @@ class Advising(CandidateJudge):
                 against no single action. Advice of items fills what is left, the most similar first, but for actions that
                 rewards speak against.
         """
-        learned = self._expect_of_actions(vector, actions, named or {}, self._persons.get(person, -1))
+        learned = self._expect_of_actions(vector, actions, named or {}, person)
         if learned is None:
             return nearest_first(of_items, most), ""
         gains = learned.gains
@@ -113,20 +113,21 @@ class Advising(CandidateJudge):
         return chosen, "\n".join(records[action] for action in advised if action in records)
 
     def _expect_of_actions(
-        self, vector: Vectors, actions: Sequence[str], named: Mapping[str, Sequence[int]], person: int
+        self, vector: Vectors, actions: Sequence[str], named: Mapping[str, Sequence[int]], by: str
     ) -> _ActionGains | None:
         """Return what is expected of actions at a question, or None if rewards say nothing of actions."""
         if len(self._actions) == 1 or not actions or not len(self):
             return None
+        person = self._persons.get(by, -1)
         weights = self._weigh(CREDITS if named else 1 + PERSONAL).of_arms.copy()
         if person not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
             weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
         strength = weights.sum(axis=1)
         if strength[DONE:].sum() < SPOKEN:
             return None
-        near = with_blame = self._near(vector)
+        near = with_blame = self._near(vector, by)
         if self._steps:
-            with_blame = self._look_near(vector, blame=True)
+            with_blame = self._look_near(vector, by, blame=True)
         judged, whom, roles, role = self._judge_actions(near, actions), None, None, list[int]()
         of_role = np.zeros(len(actions))
         of_all = self._judge_actions(with_blame, actions).by_model() if self._steps else judged.by_model()

@@ -43,15 +43,22 @@ if TYPE_CHECKING:
 class Estimates(SavedChoices):
     """What the remembered choices say about an arm at a question."""
 
-    def _near(self, vector: Vectors) -> _Near:
-        """Return the rewarded choices near a question."""
+    def _near(self, vector: Vectors, by: str | None = None) -> _Near:
+        """Return the rewarded choices near a question. by: the person who asks, if it makes a difference."""
         if self._nearest is None or self._nearest[0] is not vector:
-            self._nearest = vector, self._look_near(vector)
+            self._nearest = vector, self._look_near(vector, by or "")
+        elif by is not None and self._nearest[1].voice != self._doubted(by):
+            self._nearest = vector, self._look_near(vector, by)
         return self._nearest[1]
 
-    def _look_near(self, vector: Vectors, *, blame: bool = False) -> _Near:
-        """Find the rewarded choices near a question. blame: whether each step of an episode is blamed for a part of its failure,
-        since one wrong step is enough."""
+    def _look_near(self, vector: Vectors, by: str = "", *, blame: bool = False) -> _Near:
+        """Find the rewarded choices near a question.
+
+        Args:
+            vector: The question's vector.
+            by: The person who asks.
+            blame: Whether each step of an episode is blamed for a part of its failure, since one wrong step is enough.
+        """
         # `vecdot` uses one thread: to start a second one would cost more than it saves here.
         distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
         distance -= np.float32(1.0)
@@ -59,8 +66,8 @@ class Estimates(SavedChoices):
         credit, rewards, lead = self._credit[rows], self._within_reach(self._rewards[rows]), self._lead[rows]
         if blame:
             credit = rewards * credit + (1.0 - rewards) * np.minimum(credit, self._weight[rows])
-        alike = distance[self._question[rows]]
-        counts = np.exp(alike / np.float32(self.bandwidth)) * credit
+        alike, voice = distance[self._question[rows]], self._doubted(by)
+        counts = np.exp(alike / np.float32(self.bandwidth)) * credit * self._believed(rows, voice)
         fading = counts[::-1].cumsum()[::-1] - counts
         weight = np.empty((4 * WAYS, len(rows)))
         weight[PLAIN], weight[FORGETTING] = counts, counts * np.exp(fading * math.log(KEEP))
@@ -77,12 +84,13 @@ class Estimates(SavedChoices):
         mean = (self._sum + 1.0) / (self._number + 2.0)
         expected = (float(weight[2 * WAYS].sum()) + 2.0 * mean) / (float(counts.sum()) + 2.0)
         returns = float((np.exp(alike / np.float32(RETURNS)) * credit).sum())
-        return _Near(rows, distance, weight, usual, mean, expected, returns)
+        return _Near(rows, distance, weight, usual, mean, expected, returns, voice)
 
     def proven(self, vector: Vectors) -> list[str]:
         """Return the ids of the items that rewards speak for at a question, the surest first."""
         near = self._near(vector)
         weight = np.exp(near.distance[self._question[near.rows]] / RETURNS) * self._credit[near.rows]
+        weight *= self._believed(near.rows, near.voice)
         rows, weight = near.rows[weight >= NEGLIGIBLE], weight[weight >= NEGLIGIBLE]
         begins, lengths = self._ends[rows], self._ends[rows + 1] - self._ends[rows]
         entries = (begins + lengths - lengths.cumsum()).repeat(lengths)
@@ -169,7 +177,7 @@ class Estimates(SavedChoices):
         for credit, (rows, arm) in enumerate(uses):
             close = place[rows] >= 0
             there[place[rows[close]], credit, arm[close]] = 1.0
-            counted = self._credit[rows]
+            counted = self._credit[rows] * self._believed(rows, near.voice)
             if wide:
                 counted = counted * (near.distance[self._question[rows]] + 1.0).clip(0.0) ** POWER
             for index, column in enumerate(
@@ -186,13 +194,51 @@ class Estimates(SavedChoices):
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
         return _Judged(gain, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
 
+    # Whose rewards count.
+
+    def _doubted(self, by: str) -> int:
+        """Return the number of a person who gave rewards that are not wholly believed; -1 for others."""
+        number = self._trust.numbers.get(by, 0)
+        return number if self._trust.beliefs[number] < 1.0 else -1
+
+    def _believed(self, rows: Rows, voice: int) -> Floats:
+        """Return how far the reward of each row is believed at present. voice: whose rewards are believed in any case, as people
+        know best what is right for them."""
+        beliefs = self._trust.beliefs
+        if beliefs.min() == 1.0:
+            return beliefs[:1]
+        if voice >= 0:
+            beliefs = beliefs.copy()
+            beliefs[voice] = 1.0
+        # How far a signal is believed is part of its weight.
+        believed: Floats = np.where(self._claims[rows] == 1.0, beliefs[self._voice[rows]], 1.0)
+        return believed
+
+    def _expected_by_others(self, near: _Near, first: str, by: str) -> float:
+        """Return the reward that others than `by` lead to expect of what stands first. Each person counts as one reward at most,
+        times how far that person is believed, however many there are. The program's own rewards count each, and a usual one is
+        added."""
+        rows, usual = near.rows, self._usual()
+        there = (self._lead[rows] == self._numbered.get(first, -1)) & (
+            self._voice[rows] != self._trust.numbers.get(by, -1)
+        )
+        voices, weight = self._voice[rows[there]], near.weight[PLAIN, there]
+        rewards = self._within_reach(self._rewards[rows[there]])
+        beliefs = self._trust.beliefs
+        times, earned = (np.bincount(voices, column, len(beliefs)) for column in (weight, weight * rewards))
+        share = np.minimum(1.0, beliefs / np.maximum(times, 1e-9))
+        share[0] = 1.0
+        expected = (float(share @ earned) + usual) / (float(share @ times) + 1.0)
+        return min(max(expected, SURE), 1.0 - SURE)
+
+    def _usual(self) -> float:
+        """Return the mean of all rewards, within the bounds of predictions."""
+        return min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
+
     # Weighing the estimates.
 
-    def _predictions(
-        self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int], person: int
-    ) -> Floats:
+    def _predictions(self, near: _Near, shown: Sequence[str], action: str, roles: Sequence[int], person: int) -> Floats:
         """Return the probability of a reward of 1 according to each estimate."""
-        near = self._near(vector)
         unknown = np.full(len(MODELS), near.expected)
         chances = dict.fromkeys(range(CREDITS), unknown)
         if shown:

@@ -98,7 +98,7 @@ class CandidateJudge(TrialChances):
                 means, means, searched=searched, faded=searched, times=times, earned=earned, seen=seen, near=means
             )
         actions, signs = _advised(items, situation) if len(self._actions) > 1 else ([], means)
-        near, weights = self._near(vector), self._weigh(1 + DONE if any(actions) else DONE)
+        near, weights = self._near(vector, by), self._weigh(1 + DONE if any(actions) else DONE)
         ids, of_arms, opinions = [item.id for item in items], weights.of_arms, list[Opinion]()
         if of_arms[:DONE].any():
             judged = self._judge_items(near, ids, self._persons.get(by, -1))

@@ -49,6 +49,7 @@ class _Near:
     mean: float  # of all rewards
     expected: float  # reward at this question, whatever is shown
     returns: float  # how often the question came before
+    voice: int  # the number of the person who asks, as one who rewards; -1 for a person who is believed anyway
 
 
 @dataclass(slots=True)

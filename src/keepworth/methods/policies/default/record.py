@@ -16,7 +16,7 @@ from keepworth.memory.choose.pool import Pool
 from keepworth.memory.choose.slots import LoggedChoice, Use
 from keepworth.memory.signals import describe_version, divide, find_channel, read_weight
 from keepworth.methods.policies.default.advice import Advising
-from keepworth.methods.policies.default.constants import DISCOUNT, SURE
+from keepworth.methods.policies.default.constants import DISCOUNT
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 7
+_RULES = 8
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)
@@ -57,11 +57,24 @@ class RewardRecord(Advising):
         self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence, joint=trial.joint)
         person = self._persons.setdefault(trial.person, len(self._persons))
         speaker = use.by if claim == 1.0 else find_channel(logged.source)
-        trust = self._trust.believed(speaker)
+        trust = 1.0 if claim == 1.0 else self._trust.believed(speaker)
         within = float(self._within_reach(np.array(reward)))
         if not logged.stale and not rows and len(self):
-            chance = self._predictions(use.query.vector, shown, use.taken, roles, person)
-            trust = self._compare(chance, within, parts[-1] * use.weight, speaker)
+            near = self._near(use.query.vector, trial.person)
+            chance = self._predictions(near, shown, use.taken, roles, person)
+            usual = self._usual()
+            judged = self._trust.judge(speaker, float(self._weigh().all @ chance), within, usual)
+            if claim < 1.0:
+                trust = judged
+            elif speaker:
+                expected = self._expected_by_others(near, use.taken or (shown[0] if shown else ""), speaker)
+                self._trust.contradict(speaker, expected, within, usual)
+                # What people ask for themselves may be predicted by what they said before, whatever others say.
+                number = self._trust.number(speaker)
+                if trial.person != speaker:
+                    judged *= float(self._trust.beliefs[number])
+            loglik = within * np.log(chance) + (1.0 - within) * np.log(1.0 - chance)
+            self._likelihood = DISCOUNT * self._likelihood + parts[-1] * use.weight * judged * loglik
         self._total += 1
         for row in rows:
             if row not in others:
@@ -94,14 +107,6 @@ class RewardRecord(Advising):
         self._nearest = None
         if len(self) > self.newest:
             self._retire(self._next_to_go(), pushed_out=True)
-
-    def _compare(self, chance: Floats, reward: float, weight: float, by: str) -> float:
-        """Compare a reward with what each estimate predicted, and return how far it is trusted."""
-        usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-        trust = self._trust.judge(by, float(self._weigh().all @ chance), reward, usual)
-        loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
-        self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
-        return trust
 
     def has(self, decision: str, reward: float, source: str) -> bool:
         """Return whether the latest reward of a decision from this source is this one, and counts as much."""

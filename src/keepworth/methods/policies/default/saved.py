@@ -9,6 +9,7 @@ import numpy as np
 
 from keepworth.memory.choose.named import ROLES
 from keepworth.memory.choose.pool import grown
+from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.search.index import of_eight_bits
 from keepworth.methods.policies.default.choices import DIGEST, INTEGERS, NUMBERS, Choices
 
@@ -50,7 +51,7 @@ class SavedChoices(Choices):
             "places": np.array([row for rows in places.values() for row in rows], "<i4"),
             "rows": np.array([len(rows) for rows in places.values()], "<i4"),
             "holders": [self._losses, self._by_holder],
-            "trust": [dict(trust.doubts), list(trust.numbers), trust.spoken],
+            "trust": [dict(trust.doubts), dict(trust.standing), list(trust.numbers), trust.spoken],
             "likelihood": self._likelihood,
             "ledger": self.ledger.save(),
         }
@@ -80,7 +81,8 @@ class SavedChoices(Choices):
         begins_and_ends = zip(state["decisions"], [0, *ends], ends, strict=False)
         self._places = {decision: tuple(rows[begin:end]) for decision, begin, end in begins_and_ends}
         self._losses, self._by_holder = (column.copy() for column in state["holders"])
-        self._trust.doubts, speakers, spoken = state["trust"]
+        self._trust = Trust()
+        self._trust.doubts, self._trust.standing, speakers, spoken = state["trust"]
         self._trust.numbers, self._trust.spoken = {name: number for number, name in enumerate(speakers)}, spoken.copy()
         self._likelihood = state["likelihood"].copy()
         self.ledger.load(state["ledger"])

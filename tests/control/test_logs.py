@@ -19,11 +19,13 @@ from keepworth.cli.main import main
 from keepworth.control import replay as replay_module
 from keepworth.control.dials import Transition, behave
 from keepworth.control.errors import WorldError
+from keepworth.control.labels import fill_in
 from keepworth.control.logs import LogError, SpacesOf, read_logs, write_logs
 from keepworth.control.off_policy import OffPolicyTrainer
 from keepworth.control.replay import PLAY
 from keepworth.control.run import TrainedAgent, load_checkpoint, play, run
 from keepworth.control.settings import OffPolicySettings, SettingError
+from keepworth.registry import method
 from tests.control.worlds import Chain, Recall, Slope
 
 SMALL = {
@@ -353,6 +355,104 @@ def test_the_command_writes_logs_learns_from_them_and_plays(tmp_path: Path, caps
         assert main([*words, *(["--folder", str(tmp_path / "other")] if "train" in words else [])]) == 2
         assert hint in capsys.readouterr().err
         assert not (tmp_path / "other").exists()
+
+
+class Drift(gymnasium.Env[Any, Any]):
+    """A number that an action moves, with a push that is hidden; a step pays 1 minus the squared action."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (1,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.time = self.np_random.uniform(-1, 1, 1).astype(np.float32), 0
+        return self.place, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        moved = float(action[0]) if isinstance(self.action_space, spaces.Box) else float(action) - 1.0
+        self.place = (0.9 * self.place + moved).astype(np.float32)
+        return self.place, 1.0 - moved**2, False, self.time == 8, {}
+
+
+class Stepped(Drift):
+    """The same with three choices: back, nothing, forth."""
+
+    action_space = spaces.Discrete(3)
+
+
+def lacking(world: gymnasium.Env[Any, Any], labelled: int, of: int) -> tuple[list[Any], list[Any]]:
+    """Logs of random actions: whole, and with the labels (1: actions, 2: rewards) of some episodes alone."""
+    whole = list(behave(world, "conservative", lambda seen: world.action_space.sample(), 60))
+    gaps = [
+        [
+            tuple(None if place == of and number >= labelled else value for place, value in enumerate(step))
+            for step in log
+        ]
+        for number, log in enumerate(whole)
+    ]
+    return whole, gaps
+
+
+@pytest.mark.parametrize("world", [Drift, Stepped])
+@pytest.mark.parametrize(("of", "name"), [(1, "actions"), (2, "rewards")])
+def test_labels_are_filled_in_from_those_of_a_few_episodes(world: Any, of: int, name: str) -> None:
+    whole, gaps = lacking(world(), 10, of)
+    filled = fill_in(gaps, world.observation_space, world.action_space)
+    assert {"actions": filled.actions, "rewards": filled.rewards} == {"actions": 0, "rewards": 0, name: 50 * 8}
+    assert filled.explained[name] > 0.8
+    pairs = [(a, b) for log, made in zip(whole, filled.episodes, strict=True) for a, b in zip(log, made, strict=True)]
+    assert all(step[:of] + step[of + 1 :] == made[:of] + made[of + 1 :] for step, made in pairs)
+    assert all(step is not None and world.action_space.contains(made[1]) for step, made in pairs)
+    errors = [abs(np.ravel(step[of])[0] - np.ravel(made[of])[0]) for step, made in pairs]
+    assert np.mean(errors[: 10 * 8]) == 0.0  # what was known stays
+    assert np.mean(errors) < 0.1
+
+
+def test_labels_that_cannot_be_learned_are_named() -> None:
+    whole, gaps = lacking(Drift(), 1, 2)
+    with pytest.raises(LogError, match="1 episodes have rewards, and 2 are needed"):
+        fill_in(gaps, Drift.observation_space, Drift.action_space)
+    draw = np.random.default_rng(0)
+    _, gaps = lacking(Drift(), 30, 2)
+    noise = [[(a, b, c and draw.normal(), d, e) for a, b, c, d, e in log] for log in gaps]
+    with pytest.raises(LogError, match=r"teach nothing of those held out.*raise past"):
+        fill_in(noise, Drift.observation_space, Drift.action_space, updates=50)
+    with pytest.raises(LogError, match="No step of the logs has an action"):
+        fill_in(lacking(Drift(), 0, 1)[1], Drift.observation_space, Drift.action_space)
+    untouched = fill_in(whole, Drift.observation_space, Drift.action_space)
+    assert (untouched.rewards, untouched.actions, untouched.explained) == (0, 0, {})
+    assert [[step[2] for step in log] for log in untouched.episodes] == [[step[2] for step in log] for log in whole]
+
+
+@pytest.mark.parametrize("name", ["iql", "cql", "wsrl", "ss_orl"])
+def test_each_method_gets_the_best_actions_of_a_slope_from_logs(name: str) -> None:
+    draw = np.random.default_rng(0)
+    logs = list(behave(Slope(), "conservative", lambda seen: draw.uniform(-2, 4, 1).astype("f4"), 100))
+    if name == "ss_orl":
+        logs = [
+            [(*step[:2], None if number >= 30 else step[2], *step[3:]) for step in log]
+            for number, log in enumerate(logs)
+        ]
+    more = {"steps": 100, "warmup": 50, "conservative": 0.1} if name == "wsrl" else {}
+    trainer = method("control_agent", name).make(
+        Slope, "mlp", logs={"noise": logs}, action_input=False, updates=300, every=100, width=32, batch=16, length=6,
+        learning_rate=3e-3, tau=0.05, discount=0.9, capacity=3000, **more,
+    )  # fmt: skip
+    list(trainer.train())
+    agent = TrainedAgent(trainer.network, trainer.worlds)
+    done = [float(agent.predict(place)[0][0]) for place in range(3)]
+    assert done == pytest.approx(Slope.best, abs=0.9)  # chance is 1.7 away
+
+
+def test_the_command_fills_in_rewards(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(folder, lambda file: [file[f"episode_{number}"].pop("rewards") for number in range(20, 40)])
+    train = ["control", "train", "--logs", str(folder), "--memory", "mlp", "--updates", "20", "--set", "length=4"]
+    train += ["--folder", str(tmp_path / "run")]
+    assert main(train) == 2
+    assert "no finite number" in capsys.readouterr().err
+    assert main([*train, "--fill"]) == 0
+    assert "rewards filled in, 100% explained" in capsys.readouterr().out
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

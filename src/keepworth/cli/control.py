@@ -40,7 +40,7 @@ def train(
         str | None,
         option(
             "--learner NAME",
-            "ppo, the default; or off-policy, with a replay: sac, or td3 or ddpg where actions are numbers; for --logs iql, the "
+            "ppo, the default; or off-policy, with a replay: sac, staq for choices, td3 or ddpg for numbers; for --logs iql, the "
             "default there, or bc.",
         ),
     ] = None,
@@ -56,6 +56,9 @@ def train(
     envs: Annotated[
         int | None, option("--envs N", "Worlds that are stepped together: 16 with ppo, else 1, by default.", min=1)
     ] = None,
+    fill: Annotated[
+        bool, option("--fill", "Fill in rewards and actions that the logs lack, as learned from those that they have.")
+    ] = False,
     folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
     assign: Annotated[
         list[str] | None, option("--set NAME=VALUE", "A setting of learner or memory: rollout=64, ...")
@@ -67,6 +70,7 @@ def train(
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
+    from keepworth.control.labels import fill_in
     from keepworth.control.logs import SpacesOf
     from keepworth.control.published import find_published, in_words
     from keepworth.control.run import run as train_in
@@ -76,8 +80,10 @@ def train(
     opened = next(iter(sources.values()), None)
     learner = learner or ("ppo" if opened is None else "iql")
     if opened is None:
-        if updates is not None or share:
-            raise KeepworthError("--updates and --share have no effect without --logs.", "Give --logs FOLDER too.")
+        if updates is not None or share or fill:
+            raise KeepworthError(
+                "--updates, --share and --fill have no effect without --logs.", "Give --logs FOLDER too."
+            )
         world, steps = world or "popgym-RepeatPreviousEasy-v0", 400_000 if steps is None else steps
     else:
         steps, updates = steps or 0, 10_000 if updates is None else updates
@@ -100,8 +106,16 @@ def train(
         say(f"{memory} in {world}, seed {seed}" if world else f"{memory}, from logs alone, seed {seed}")
         for source, of in sources.items():
             say(f"logs {source}: {_summary(of)}")
+    learned: dict[str, Any] = dict(sources)
+    for source, of in sources.items() if fill else ():
+        filled = fill_in(of, of.observation_space, of.action_space, seed=seed)
+        learned[source] = filled.episodes
+        if not as_json:
+            for name, count in (("rewards", filled.rewards), ("actions", filled.actions)):
+                good = f", {filled.explained[name]:.0%} explained where they are known" if count else ""
+                say(f"logs {source}: {count:,} {name} filled in{good}")
     with stopping(f"The same command goes on from the last checkpoint in {folder}; one is written every 15 s."):
-        for update in train_in(settings, folder, alone, sources):
+        for update in train_in(settings, folder, alone, learned):
             row: dict[str, Any] = dict(update)
             rows.append(row)
             if as_json:
@@ -315,11 +329,11 @@ def _settings(
     from inspect import signature
 
     from keepworth.base.errors import require_known
-    from keepworth.control.settings import LEARNERS, OffPolicySettings, PpoSettings
+    from keepworth.control.settings import CHOOSERS, LEARNERS, OffPolicySettings, PpoSettings
     from keepworth.registry import method
     from keepworth.worlds.benchmark import read_settings
 
-    require_known("learner", learner, ["ppo", *LEARNERS, "bc"])
+    require_known("learner", learner, ["ppo", *LEARNERS, *CHOOSERS, "bc"])
     if learner == "ppo" and updates is not None:
         raise KeepworthError("PPO learns from nothing but what it plays, and not from --logs.", "Set --learner to iql.")
     chosen: dict[str, Any] = {"memory": memory, "world": world, "steps": steps, "seed": seed}

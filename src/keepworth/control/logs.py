@@ -166,7 +166,7 @@ def write_logs(
 
     Args:
         folder: A folder that does not exist yet, or is empty. Its name, with a version such as -v0, becomes the dataset's.
-        episodes: Episodes of transitions. A reward that is missing is None or NaN.
+        episodes: Episodes of transitions. A reward that is missing is None or NaN, an action of numbers that is missing None.
         observation_space: The space of observations.
         action_space: The space of actions.
         by: Who acted.
@@ -196,7 +196,7 @@ def write_logs(
                 ("observations", observation_space, [*before, after[-1]]),
                 ("actions", action_space, list(done)),
             ):
-                wrong = first_outside(space, values)
+                wrong = first_outside(space, [value for value in values if value is not None])
                 if wrong is not None:
                     raise LogError(f"{where} has {name} such as {values[wrong]!r}, outside {space}.", "Name its space.")
                 _write(group, name, space, values)
@@ -430,6 +430,10 @@ def _write(group: Any, name: str, space: Space, values: Sequence[Any]) -> None:
         for label, key, of in branches:
             _write(below, label, of, [value[key] for value in values])
     else:
+        if isinstance(space, spaces.Box):
+            values = [np.full(space.shape, np.nan) if value is None else value for value in values]
+        if any(value is None for value in values):
+            raise LogError(f"An action of {space} is missing, which a file cannot say.", "Fill it in first.")
         group[name] = np.asarray(values, space.dtype)
 
 

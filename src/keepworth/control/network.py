@@ -105,7 +105,7 @@ Carry = tuple[State, Tensor, Tensor]
 """The state of a policy between steps: the memory's state, the previous action, the previous reward."""
 
 
-def start_carry(network: HistoryNetwork, batch: int) -> Carry:
+def start_carry(network: Any, batch: int) -> Carry:
     """Returns the state before the first step of episodes."""
     actions = network.actions
     kind = torch.long if actions.categorical else torch.float32

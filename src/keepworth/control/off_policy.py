@@ -4,13 +4,15 @@
     DDPG  V(h) = Q'(h, pi'(h))                                           actor: -Q(h, pi(h))
     TD3   V(h) = min_i Q'_i(h, pi'(h) + clipped noise)                   actor: -Q_1(h, pi(h))
     SAC   V(h) = E_{a ~ pi} [min_i Q'_i(h, a) - alpha log pi(a | h)]     actor: E_{a ~ pi} [alpha log pi(a | h) - min_i Q_i(h, a)]
-    IQL   V(h) = expectile of min_i Q'_i(h, a) over what was done        actor: -exp(sharpness (min_i Q'_i - V)) log pi(a | h)
+    IQL   V(h) = expectile of min_i Q'_i(h, a) over what was done        actor: -exp(sharpness (min_i Q'_i - V) / d) log pi(a | h)
     CQL   as SAC, and the critics' loss has + conservative (log sum_a exp Q(h, a) - Q(h, a done))
+    StaQ  as SAC, but pi is no actor: softmax of earlier Q, see `keepworth.control.critics.StackedCritics`
     BC    no critics                                                     actor: -log pi(a | h)
 
-In the last three, which are for logs, a was done there: no value of another action is believed. h is what a memory made of the
-history, of the actor or of the critics, which have a memory each; Q' and pi' are targets, which follow slowly. Each loss is a
-mean over the steps of the batch.
+In IQL, CQL and BC, which are for logs, a was done there: no value of another action is believed. d is the root of the mean
+squared advantage, so that sharpness does not depend on the size of rewards; a weight is at most 100. h is what a memory made of
+the history, of the actor or of the critics, which have a memory each; Q' and pi' are targets, which follow slowly. Each loss is
+a mean over the steps of the batch.
 Sources: Lillicrap et al., arXiv 1509.02971; Fujimoto et al., arXiv 1802.09477; Haarnoja et al., arXiv 1812.05905; for choices
 Christodoulou, arXiv 1910.07207; IQL Kostrikov et al., arXiv 2110.06169; CQL Kumar et al., arXiv
 2006.04779; with memories Heess et al., arXiv 1512.04455, and Yang and Nguyen, arXiv 2110.12628."""
@@ -32,14 +34,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from keepworth.base.errors import require_known
-from keepworth.control.critics import Actor, Critics
+from keepworth.control.critics import Actor, Critics, StackedCritics
 from keepworth.control.errors import SpaceError, WorldError
 from keepworth.control.logs import Logs, MinariLogs, SpacesOf, count_rows, rows_of
-from keepworth.control.memory_base import State
+from keepworth.control.memory_base import SequenceMemory, State
 from keepworth.control.network import Carry, as_tensor, start_carry
 from keepworth.control.ppo import Row, load_network
 from keepworth.control.replay import PLAY, Columns, SequenceReplay, Windows, run_lead
-from keepworth.control.settings import DETERMINISTIC, OffPolicySettings, SettingError
+from keepworth.control.settings import CHOOSERS, DETERMINISTIC, OffPolicySettings, SettingError
 from keepworth.control.spaces import ActionSpace, BoundedActions
 from keepworth.control.worlds import MakeWorld, Worlds
 
@@ -76,7 +78,7 @@ class OffPolicyTrainer:
         _check_sources(settings, logs, self.worlds)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.network = Actor(size, self.actions, settings)
+            self.network = make_actor(size, self.actions, settings)
             self.critics = Critics(size, self.actions, settings)
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
@@ -84,10 +86,11 @@ class OffPolicyTrainer:
         self.optimisers = {
             name: torch.optim.Adam(of, settings.learning_rate, fused=True)
             for name, of in (
-                ("actor", list(self.network.parameters())),
+                ("actor", [of for of in self.network.parameters() if of.requires_grad]),
                 ("critics", list(self.critics.parameters())),
                 ("temperature", [self.log_temperature]),
             )
+            if of
         }
         self.draw = torch.Generator().manual_seed(settings.seed)
         self.curve: list[Row] = []
@@ -136,7 +139,8 @@ class OffPolicyTrainer:
         done = (len(self.curve) - of_logs) * settings.every
         if done < 0:
             left = settings.logged - len(self.curve) * settings.every
-            metrics = [self._learn(self._shares_of_logs) for _ in range(min(settings.every, left))]
+            conservative = settings.conservative or 0.0
+            metrics = [self._learn(self._shares_of_logs, conservative) for _ in range(min(settings.every, left))]
         else:
             for step in range(settings.every // settings.envs):
                 warm = done + step * settings.envs < settings.warmup
@@ -147,7 +151,7 @@ class OffPolicyTrainer:
                     self._due += settings.ratio * settings.envs
                     while self._due >= 1.0:
                         self._due -= 1.0
-                        metrics.append(self._learn(settings.shares))
+                        metrics.append(self._learn(settings.shares, 0.0))
         self.recent.extend(returns)
         self.seconds += time.perf_counter() - began
         names = ("critic_loss", "actor_loss", "value", "entropy")
@@ -250,7 +254,7 @@ class OffPolicyTrainer:
         named = {f"actor {i}": part for i, part in enumerate(state)}
         return named | {f"critics {i}": part for i, part in enumerate(critics_state)}
 
-    def _learn(self, shares: Mapping[str, float]) -> dict[str, float]:
+    def _learn(self, shares: Mapping[str, float], conservative: float) -> dict[str, float]:
         """Takes an optimiser step of the critics, and at times one of the actor; returns metrics."""
         settings = self.settings
         lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
@@ -261,7 +265,8 @@ class OffPolicyTrainer:
         x, starts = self._inputs(windows.rows, windows.before), batch["starts"]
         valid = batch["valid"][:, :-1].float()
         count = valid.sum().clamp(min=1.0)
-        acts = self.learned % (settings.delay or 1) == 0
+        stacked = isinstance(self.network, StackedCritics)
+        acts = (self.learned + stacked) % (settings.delay or 1) == 0
         self.learned += 1
         if settings.learner == "bc":
             outputs = self.network(x, self._state(self.network, windows, batch), starts)[:, :-1]
@@ -306,11 +311,11 @@ class OffPolicyTrainer:
             expectile = settings.expectile or 0.0
             weights = torch.where(advantages > 0, expectile, 1.0 - expectile)
             critic_loss = critic_loss + (weights * advantages.square() * valid).sum() / count
-        if settings.conservative:
+        if conservative:
             assert outputs is not None
             excess = self._sum_over_actions(memories[:, :-1], outputs[:, :-1].detach()) - values
-            critic_loss = critic_loss + settings.conservative * (excess * valid).sum() / count
-        if acts:
+            critic_loss = critic_loss + conservative * (excess * valid).sum() / count
+        if acts and not stacked:
             assert outputs is not None
             actor_loss, entropy = self._actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
             metrics["actor_loss"] = actor_loss.item()
@@ -322,7 +327,9 @@ class OffPolicyTrainer:
                     self._step("temperature", self.log_temperature * error, [self.log_temperature])
             self._step("actor", actor_loss, self.network.parameters())
         self._step("critics", critic_loss, self.critics.parameters())
-        if acts:
+        if isinstance(self.network, StackedCritics) and acts:
+            self.network.add(self.critics)
+        if acts or stacked:
             _follow(self.target_critics, self.critics, settings.tau)
             if target_acts:
                 _follow(self.target_network, self.network, settings.tau)
@@ -334,7 +341,7 @@ class OffPolicyTrainer:
         done, paid = columns["actions"][before], columns["rewards"][before]
         return self.network.input(columns["features"][rows], done, paid, columns["starts"][rows])
 
-    def _state(self, network: Actor | Critics, windows: Windows, batch: Columns) -> State:
+    def _state(self, network: Actor | StackedCritics | Critics, windows: Windows, batch: Columns) -> State:
         """Returns the state of a network's memory before the windows, by the rule that the settings name.
 
         Args:
@@ -347,7 +354,9 @@ class OffPolicyTrainer:
             return tuple(batch[f"{name} {i}"][:, 0] for i in range(len(network.memory.initial_state(1))))
         with torch.no_grad():
             inputs = network.encoder(self._inputs(windows.lead, windows.lead_before))
-        return run_lead(network.memory, inputs, self.replay.columns["starts"][windows.lead], windows.lead_mask)
+        return run_lead(
+            cast(SequenceMemory, network.memory), inputs, self.replay.columns["starts"][windows.lead], windows.lead_mask
+        )
 
     def _values_by_target(self, outputs: Tensor, memories: Tensor) -> Tensor:
         """Returns the values of the target's action, with TD3's noise where the settings have it."""
@@ -403,7 +412,9 @@ class OffPolicyTrainer:
         entropy = None
         if advantages is not None:
             error = -self._log_prob(outputs, done)
-            loss = ((settings.sharpness or 0.0) * advantages.detach()).exp().clamp(max=GREATEST_WEIGHT) * error
+            deviation = (advantages.detach().square() * valid).sum().div(count).sqrt().clamp(min=1e-6)
+            exponent = (settings.sharpness or 0.0) * advantages.detach() / deviation
+            loss = exponent.exp().clamp(max=GREATEST_WEIGHT) * error
         elif settings.learner in DETERMINISTIC:
             action = self.actions.best(outputs)
             loss = -self.critics.values(memories, action, frozen=True)[0]
@@ -478,6 +489,17 @@ class OffPolicyTrainer:
             self.replay.cut()
 
 
+def make_actor(observation_size: int, actions: ActionSpace, settings: OffPolicySettings) -> Actor | StackedCritics:
+    """Returns the policy of a learner, with fresh weights.
+
+    Args:
+        observation_size: Features of an observation.
+        actions: The actions of the learner.
+        settings: The settings, which name the learner.
+    """
+    return (StackedCritics if settings.learner == "staq" else Actor)(observation_size, actions, settings)
+
+
 def action_space(space: spaces.Space[Any], settings: OffPolicySettings) -> ActionSpace:
     """Returns the actions of a learner in a world.
 
@@ -489,6 +511,11 @@ def action_space(space: spaces.Space[Any], settings: OffPolicySettings) -> Actio
         SpaceError: The learner cannot give such actions. The message names one that can.
     """
     if isinstance(space, spaces.Box):
+        if settings.learner in CHOOSERS:
+            raise SpaceError(
+                f"The learner {settings.learner!r} chooses, and the actions of {settings.world} are numbers: {space}.",
+                'Set learner to "sac" or "td3", which give numbers.',
+            )
         return BoundedActions(space, settings.noise)
     if settings.learner in DETERMINISTIC:
         raise SpaceError(

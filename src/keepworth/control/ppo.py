@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from keepworth.control.errors import CheckpointError
 from keepworth.control.exploration import Bonus
 from keepworth.control.memory_base import State
-from keepworth.control.network import ActorCritic, Carry, HistoryNetwork, as_tensor, start_carry
+from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
 from keepworth.control.prediction import Prediction
 from keepworth.control.settings import PpoSettings, RunSettings, SettingError
 from keepworth.control.worlds import MakeWorld, Worlds
@@ -260,7 +260,7 @@ class Trainer:
             self.bonus.visit(self._features, self._starts)
 
 
-def load_network(network: HistoryNetwork, saved: dict[str, Any], settings: RunSettings) -> None:
+def load_network(network: nn.Module, saved: dict[str, Any], settings: RunSettings) -> None:
     """Loads the weights of a checkpoint into a network. Raises CheckpointError where they are of another memory, world or size.
 
     Args:

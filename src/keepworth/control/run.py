@@ -18,13 +18,13 @@ import gymnasium
 import numpy as np
 import torch
 
-from keepworth.control.critics import Actor
+from keepworth.control.critics import Actor, StackedCritics
 from keepworth.control.dials import Transition
 from keepworth.control.errors import CheckpointError
 from keepworth.control.ladder import horizons
 from keepworth.control.logs import Logs, SpacesOf
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
-from keepworth.control.off_policy import OffPolicyTrainer, action_space
+from keepworth.control.off_policy import OffPolicyTrainer, action_space, make_actor
 from keepworth.control.ppo import Row, Trainer, load_network
 from keepworth.control.settings import OffPolicySettings, PpoSettings, SettingError
 from keepworth.control.worlds import MakeWorld, Worlds
@@ -195,7 +195,7 @@ class TrainedAgent:
         action, state = agent.predict(observation, state)
     """
 
-    def __init__(self, network: ActorCritic | Actor, worlds: Worlds) -> None:
+    def __init__(self, network: ActorCritic | Actor | StackedCritics, worlds: Worlds) -> None:
         self.network = network.eval()
         self.worlds = worlds
 
@@ -208,9 +208,9 @@ class TrainedAgent:
             world = SpacesOf.of_json(saved["spaces"])
         worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
         size = worlds.observations.size
-        network: ActorCritic | Actor
+        network: ActorCritic | Actor | StackedCritics
         if isinstance(settings, OffPolicySettings):
-            network = Actor(size, action_space(worlds.actions.space, settings), settings)
+            network = make_actor(size, action_space(worlds.actions.space, settings), settings)
         else:
             network = ActorCritic(size, worlds.actions, settings)
         load_network(network, saved, settings)
@@ -261,7 +261,7 @@ class TrainedAgent:
         starts, [batch]. It returns the policy's outputs, values, and the parts of the state."""
 
         class Step(torch.nn.Module):
-            def __init__(self, network: ActorCritic | Actor) -> None:
+            def __init__(self, network: ActorCritic | Actor | StackedCritics) -> None:
                 super().__init__()
                 self.network = network
 

@@ -17,10 +17,14 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "ddpg": {"critics": 1, "delay": 1, "noise": 0.1},
     "td3": {"critics": 2, "delay": 2, "noise": 0.1, "target_noise": 0.2},
     "sac": {"critics": 2, "delay": 1, "temperature": 0.2, "tune": True, "target_entropy": None, "conservative": 0.0},
-    "iql": {"critics": 2, "delay": 1, "expectile": 0.7, "sharpness": 3.0},
+    "iql": {"critics": 2, "delay": 1, "expectile": 0.7, "sharpness": 1.0},
 }
 """The learners of `OffPolicySettings`, and the numbers of those of its settings that not all of them have. "bc" has none of them,
 and is the one that learns from logs alone."""
+CHOOSERS: dict[str, dict[str, Any]] = {
+    "staq": {"critics": 2, "delay": 100, "temperature": 0.2, "stack": 20, "decay": 0.95},
+}
+"""The same of learners that only choose, and give no numbers."""
 DETERMINISTIC = ("ddpg", "td3")
 """The learners that give numbers alone, and to these add noise while they play."""
 
@@ -158,7 +162,8 @@ class OffPolicySettings(RunSettings):
 
     Attributes:
         learner: "ddpg", "td3" or "sac"; or what learns from logs without trusting values of actions that they do not have: "iql",
-            or "bc", which imitates and needs no rewards.
+            or "bc", which imitates and needs no rewards; or "staq", which has no actor, and chooses by the critics of earlier
+            updates.
         logged: Updates from logs before the first step of a world. With it `steps` may be 0, for a policy of logs alone.
         capacity: Rows that the replay keeps of what was played: a row per step, and one per episode that was cut off.
         batch: Sequences that are learned at once.
@@ -172,16 +177,18 @@ class OffPolicySettings(RunSettings):
         ratio: Updates of the critics per step of a world.
         every: Steps of all worlds between two rows of the curve.
         critics: Critics, of which the least value counts.
-        delay: Updates of the critics for one of the actor and the targets.
+        delay: Updates of the critics for one of the actor and the targets; of "staq" for one of the policy.
+        stack: How many earlier critics the policy is made of.
+        decay: How much less each earlier one of them counts than the one after it.
         noise: Standard deviation of the noise of actions while playing, where actions are within [-1, 1].
         target_noise: Standard deviation of the noise of the target's action, which is clipped to 2.5 of them.
         temperature: Weight of the policy's entropy, at first.
         tune: Whether the temperature follows `target_entropy`.
         target_entropy: Entropy that a tuned temperature keeps; by default minus the numbers of an action, and .98 of the greatest
             entropy where actions are choices.
-        conservative: Weight of a loss that lowers the values of actions that were not done (CQL).
+        conservative: Weight, in updates from logs, of a loss that lowers the values of actions that were not done (CQL).
         expectile: Expectile of the values of actions that counts as the value of a state: .5 is the mean, 1 the greatest.
-        sharpness: How much more an action is imitated that is better than its state's value: exp(sharpness * advantage) times.
+        sharpness: How much more an action is imitated whose advantage is as large as usual: exp(sharpness) times.
         tau: Part of the way that targets go at an update.
         n_step: Rewards that are summed before a value follows.
         shares: The share of each batch by source: "play", and the names of the logs. Without any, all windows are as likely.
@@ -204,6 +211,8 @@ class OffPolicySettings(RunSettings):
     every: int = 1000
     critics: int | None = None
     delay: int | None = None
+    stack: int | None = None
+    decay: float | None = None
     noise: float | None = None
     target_noise: float | None = None
     temperature: float | None = None
@@ -220,15 +229,15 @@ class OffPolicySettings(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, choices, usual in (("learner", (*LEARNERS, "bc"), "sac"), ("hidden", HIDDEN, "zero")):
+        for name, choices, usual in (("learner", (*LEARNERS, *CHOOSERS, "bc"), "sac"), ("hidden", HIDDEN, "zero")):
             if getattr(self, name) not in choices:
                 raise SettingError(
                     f"{name} = {getattr(self, name)!r} is none of {', '.join(choices)}.",
                     f"Set {name} to {usual!r}, for example.",
                 )
         self._fill()
-        self._require_counts("capacity", "batch", "length", "every", "n_step", "critics", "delay")
-        self._require_shares("tau", *(["expectile"] if self.expectile is not None else []))
+        self._require_counts("capacity", "batch", "length", "every", "n_step", "critics", "delay", "stack")
+        self._require_shares("tau", *(name for name in ("expectile", "decay") if getattr(self, name) is not None))
         least_zero = ("steps", "logged", "warmup", "ratio", "burn_in", "noise", "target_noise", "temperature", "clone")
         for name in (*least_zero, "conservative", "sharpness"):
             if (getattr(self, name) or 0) < 0:
@@ -251,6 +260,14 @@ class OffPolicySettings(RunSettings):
             raise SettingError(
                 "steps = 0 and logged = 0 learn from no step.", "Set steps, or logged where there are logs."
             )
+        if self.conservative and not self.logged:
+            raise SettingError(
+                "conservative has no effect without updates from logs.", "Set logged too, or leave it out."
+            )
+        if self.learner == "staq" and (self.hidden != "zero" or self.clone):
+            raise SettingError("The learner 'staq' has no actor: clone and hidden have no effect.", "Leave them out.")
+        if self.decay == 1.0:
+            raise SettingError("decay = 1.0 lets all earlier critics count for ever.", "Set decay to less than 1.")
         if self.learner == "bc" and self.steps:
             raise SettingError(
                 f"The learner 'bc' imitates logs, and steps = {self.steps} would let it imitate what it plays.",
@@ -269,8 +286,9 @@ class OffPolicySettings(RunSettings):
 
     def _fill(self) -> None:
         """Fills in the learner's own numbers, and refuses those for which it has no use."""
-        usual = LEARNERS.get(self.learner, {})
-        for name in dict.fromkeys(name for numbers in LEARNERS.values() for name in numbers):
+        every = {**LEARNERS, **CHOOSERS}
+        usual = every.get(self.learner, {})
+        for name in dict.fromkeys(name for numbers in every.values() for name in numbers):
             value = getattr(self, name)
             if name not in usual and value is not None:
                 raise SettingError(f"{name} has no effect with learner = {self.learner!r}.", "Leave it out.")

@@ -1,19 +1,22 @@
 """What is learned from logs of a half-trained policy: a pendulum whose speed is not shown.
 
-    python -m benchmarks.control.from_logs --json benchmarks/control/from_logs.json
+    python -m benchmarks.control.from_logs --arms "the logs" WSRL "without warm-up" "logs kept" "without logs" \\
+        --json benchmarks/control/from_logs.json
+    python -m benchmarks.control.from_logs --arms BC IQL "a tenth" "rewards filled in" "actions filled in" "rewards permuted" \\
+        --json benchmarks/control/logs_alone.json
 
 The world is that of `benchmarks.control.off_policy`. For each seed RSAC learns for 2,000 decisions, with an update for each,
 and then plays 40 episodes of 50 decisions with the noise of its policy. A cell is an arm and a seed; "the logs" is that policy
 itself. A `score` is a mean return of ten episodes without exploration, but as said below.
 
-Logs first and then the world: 1,500 updates from these episodes by SAC with imitation, and after them 1,000 decisions of SAC
+Logs first and then the world: 1,000 updates from these episodes by SAC with imitation, and after them 600 decisions of SAC
 alone, with an update for each. WSRL plays the first 200 with the policy of the logs and learns nothing meanwhile; it does not
 keep the logs. "without warm-up" learns at once, and does not keep the logs either. "logs kept" learns at once from batches of
 which half are logs. "without logs" is RSAC from nothing, whose first 200 decisions are drawn evenly. After every 100 decisions
 five episodes are played without exploration: `before` is their mean return after the logs, `dip` how far the worst of the first
 five means lies below it, and `score` the mean of the last three.
 
-Logs alone: the same episodes and 40 of actions drawn evenly, and 1,500 updates. BC imitates all of it; IQL and CQL have all
+Logs alone: the same episodes and 40 of actions drawn evenly, and 1,000 updates. BC imitates all of it; IQL and CQL have all
 rewards. "a tenth" is IQL with the eight episodes alone that were drawn to have labels; "rewards filled in" and "actions filled
 in" are IQL with all episodes, where the others' rewards or actions are those that a network learned from the eight; "rewards
 permuted" is IQL with the rewards of all steps dealt out anew. `explained` is the share of the variance that the network
@@ -61,7 +64,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "rewards permuted": {"learner": "iql"},
 }
 """The settings of each arm that learns from logs alone."""
-LOGGED, UPDATES, ONLINE, EVERY = 40, 1500, 1000, 100
+LOGGED, UPDATES, ONLINE, EVERY = 40, 1000, 600, 100
 """Episodes of logs, updates from them, decisions in the world, and those between two evaluations."""
 LABELLED = 8
 """Episodes with labels, of twice as many as `LOGGED`."""

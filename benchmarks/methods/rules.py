@@ -255,6 +255,29 @@ RULES: dict[str, Rule] = {
     "rsac": pendulum(above=("RTD3", "RDPG", "without memory")),
     "rtd3": pendulum(below=("RSAC",)),
     "rdpg": pendulum(below=("RSAC",)),
+    "wsrl": rule(
+        {
+            "return": above("without warm-up", "logs kept", room=[("without logs", -150.0)]),
+            "dip": {"below": ["dip: without warm-up"]},
+        },
+        range=1000.0,
+        part=f"One world. {NOT_THE_PAPERS}",
+    ),
+    "iql": rule({"": above("BC", "rewards permuted")}, range=1000.0, part=f"One world. {NOT_THE_PAPERS}"),
+    "ss_orl": rule(
+        {
+            labels: {"level": [f"{labels} filled in minus all labels"], "room": [["rewards permuted", "all labels"]]}
+            for labels in ("rewards", "actions")
+        },
+        range=1000.0,
+        claim="With a tenth of the labels a policy earns within .05 of the range of what all labels give.",
+        part=f"One world. {NOT_THE_PAPERS}",
+    ),
+    "staq": rule(
+        {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
+        range=200.0,
+        part=f"One world. {NOT_THE_PAPERS}",
+    ),
     "recurrent_ppo": {"missing": "It was trained with 1 seed, so that no interval over seeds is there."},
     "trmrl_ppo": rule(
         {

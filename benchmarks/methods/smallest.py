@@ -100,6 +100,13 @@ def cells(field: str) -> Scores:
     return read
 
 
+def lengths(folder: Path) -> Iterable[tuple[str, float, float | None]]:
+    """How many evaluations each cell of a command of control has."""
+    for file in folder.glob("cells.json"):
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            yield cell["arm"], float(len(cell["means"])), None
+
+
 def areas(folder: Path) -> Iterable[tuple[str, float, float | None]]:
     """The rewards of each arm of the objectives' toy."""
     for setting in json.loads((folder / "toy.json").read_text(encoding="utf-8"))["settings"].values():
@@ -173,6 +180,8 @@ def commands() -> list[Smallest]:
     bonuses = kinds["control_agent: benchmarks.control.bonuses"]
     predictions = kinds["control_agent: benchmarks.control.predictions"]
     learners = kinds["control_agent: benchmarks.control.off_policy"]
+    logged = kinds.get("control_agent: benchmarks.control.from_logs", [])
+    stacked = kinds.get("control_agent: benchmarks.control.staq", [])
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
     stream = (
@@ -195,6 +204,10 @@ def commands() -> list[Smallest]:
                  "--json {out}/cells.json", cells("whole"), tuple(predictions), 20, "popgym"),
         Smallest("off_policy", f"{run}.control.off_policy --steps 100 --seeds 0 --arms RSAC RTD3 RDPG --json {{out}}/cells.json",
                  cells("steps"), tuple(learners), 20),
+        Smallest("from_logs", f"{run}.control.from_logs --steps 100 --updates 20 --seeds 1 --arms WSRL "
+                 "--json {out}/cells.json", lengths, tuple(logged), 60),
+        Smallest("staq", f"{run}.control.staq --steps 400 --seeds 1 --arms StaQ --json {{out}}/cells.json", cells("score"),
+                 tuple(stacked), 20),
         Smallest("bonuses", f"{run}.methods.agents --out {{out}}", agents, tuple(bonuses), 10),
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip

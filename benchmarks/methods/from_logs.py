@@ -1,0 +1,130 @@
+"""Writes the evidence of what learns from logs, and of StaQ, from the cells of `benchmarks.control.from_logs` and `.staq`.
+
+python -m benchmarks.methods.from_logs
+
+WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs. IQL
+is held against behaviour cloning and against itself with permuted rewards; logs that were filled in against IQL with all labels.
+StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.control.staq import LONGEST
+from benchmarks.methods.learners import RETURNS
+from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
+from benchmarks.record import arguments
+from benchmarks.tables import ROOT, read
+
+Measured = dict[str, Any]
+
+
+def main() -> None:
+    begin(measuring(arguments(__doc__, json=False)).parse_args())
+    for file, judges in (
+        ("from_logs", {"wsrl": warm_start}),
+        ("logs_alone", {"iql": imitation, "ss_orl": filled_in}),
+        ("staq", {"staq": oscillation}),
+    ):
+        if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
+            measured = read(f"control/{file}")
+            for name, judge in judges.items():
+                write(name, f"{measured['command']}; python -m benchmarks.methods.from_logs", **judge(measured))
+
+
+def scores_of(measured: Measured, field: str = "score") -> dict[str, list[float]]:
+    """By arm its values, of the seeds that all arms have."""
+    cells = {(cell["arm"], cell["seed"]): cell for cell in measured["cells"]}
+    arms = list(dict.fromkeys(name for name, _ in cells))
+    whole = [name for name in arms if sum(of == name for of, _ in cells) > 1]
+    seeds = [seed for seed in measured["seeds"] if all((name, seed) in cells for name in whole)]
+    return {name: [cells[name, seed][field] for seed in seeds] for name in whole if field in cells[name, seeds[0]]}
+
+
+def fields(
+    measured: Measured, arms: list[Measured], gaps: Sequence[Measured], controls: list[str], model: str, opening: str
+) -> Measured:
+    """The fields of a record.
+
+    Args:
+        measured: The cells.
+        arms: The arms of the record.
+        gaps: Its comparisons.
+        controls: What could have refuted the claim.
+        model: The networks.
+        opening: The sentence before the numbers.
+    """
+    means = ", ".join(f"{of['name']} {of['mean']:.0f}" for of in arms)
+    return {
+        "sentence": f"{opening}: {means}. {'; '.join(worded(of, 0) for of in gaps)}",
+        "revision": measured["machine"]["revision"],  # of the cells
+        "model": model,
+        "n": arms[0]["n"],
+        "seeds": arms[0]["n"],
+        "unit": measured["unit"],
+        "arms": arms,
+        "comparisons": list(gaps),
+        "controls": controls,
+    }
+
+
+GRU = "a GRU of width 64 for the actor and one for the critics"
+
+
+def warm_start(measured: Measured) -> Measured:
+    """The record of WSRL."""
+    scores, dips = scores_of(measured), scores_of(measured, "dip")
+    others = ("without warm-up", "logs kept", "without logs")
+    gaps = [gap(other, scores["WSRL"], scores[other]) for other in others]
+    gaps += [gap(f"dip: {other}", dips["WSRL"], dips[other]) for other in others[:2]]
+    arms = [arm(name, values, within=RETURNS) for name, values in scores.items()]
+    arms += [arm(f"dip: {name}", values, within=None) for name, values in dips.items() if name != "without logs"]
+    before = (
+        "Mean return of a pendulum whose speed is not shown, after 600 decisions that follow 1,000 updates from logs"
+    )
+    return fields(measured, arms, gaps, ["the same without a warm-up", "RSAC without logs"], GRU, before)
+
+
+def imitation(measured: Measured) -> Measured:
+    """The record of IQL."""
+    scores = scores_of(measured)
+    names = [name for name in ("IQL", "BC", "CQL", "rewards permuted") if name in scores]
+    gaps = [gap(other, scores["IQL"], scores[other]) for other in names[1:]]
+    arms = [arm(name, scores[name], within=RETURNS) for name in names]
+    before = "Mean return from logs alone, half of a policy and half at random"
+    return fields(measured, arms, gaps, ["the same rewards, dealt out anew", "behaviour cloning"], GRU, before)
+
+
+def filled_in(measured: Measured) -> Measured:
+    """The record of SS-ORL."""
+    scores, explained = scores_of(measured), scores_of(measured, "explained")
+    made = ("rewards filled in", "actions filled in")
+    gaps = [gap(f"{name} minus all labels", scores[name], scores["IQL"]) for name in made]
+    gaps += [gap(f"{name} minus a tenth alone", scores[name], scores["a tenth"]) for name in made]
+    names = ("IQL", *made, "a tenth", "rewards permuted")
+    arms = [arm("all labels" if name == "IQL" else name, scores[name], within=RETURNS) for name in names]
+    shares = " and ".join(f"{np.mean(explained[name]):.0%} of the variance of {name.split()[0]}" for name in made)
+    before = f"From eight of 80 episodes with labels, networks explain {shares} of the others; mean return of IQL"
+    return fields(measured, arms, gaps, ["a tenth of the logs alone", "rewards dealt out anew"], GRU, before)
+
+
+def oscillation(measured: Measured) -> Measured:
+    """The record of StaQ."""
+    scores, swings = scores_of(measured), scores_of(measured, "oscillation")
+    others = [name for name in ("the last critics", "actor") if name in scores]
+    gaps = [gap(f"oscillation: {other}", swings["StaQ"], swings[other]) for other in others]
+    gaps += [gap(other, scores["StaQ"], scores[other]) for other in others]
+    arms = [arm(name, values, within=(0.0, LONGEST)) for name, values in scores.items()]
+    arms += [arm(f"oscillation: {name}", values, within=None) for name, values in swings.items()]
+    before = "Mean length of episodes of CartPole over the last third of the steps, and its standard deviation there"
+    return fields(
+        measured, arms, gaps, ["the last critics alone", "SAC, whose actor learns"], "networks of width 32", before
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@
 
 Every arm has the best of three learning rates, chosen on another seed and on compositions that reward trains (--tune); the clip
 acts, as an update goes twice over its episodes, where the objective has a ratio. Measured is pass@1 on held-out compositions
-after the last update, and its difference to GRPO, paired by seed. The verdict is that of `keepworth.evaluation.verdicts`, and p
+after the last update, and its difference to GRPO, paired by seed. The verdict is that of `benchmarks.methods.ruling`, and p
 is corrected by Holm over all arms. A run that was stopped goes on. --record writes `objectives.json`, from a tree without
 changes.
 """
@@ -33,11 +33,12 @@ from benchmarks.laboratory.training import (
     path_in,
     train,
 )
+from benchmarks.methods.ruling import judge
 from benchmarks.methods.write import ASIDE, arm, begin, gap, measuring
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.base.statistics import family
-from keepworth.evaluation.verdicts import GAIN, NEAR, judge
+from keepworth.evaluation.verdicts import GAIN, NEAR
 from keepworth.worlds.laboratory import WORLDS
 
 ARMS = (

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.methods import rules
+from benchmarks.methods.ruling import ALL
 from benchmarks.methods.write import FOLDER, judged
 from benchmarks.record import save, takes_nothing
-from keepworth.evaluation.verdicts import ALL
 from keepworth.registry import KINDS, Method, evidence, methods
 
 

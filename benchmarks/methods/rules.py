@@ -1,7 +1,7 @@
 """Which numbers of a record each claim is about: the field `rule` of `benchmarks/methods/NAME.json`.
 
 `write` adds the rule to what a command measured, and `python -m benchmarks.methods.judge` to records of before, whose numbers
-stay as they are. `keepworth.evaluation.verdicts` says what the fields mean, and turns them into a verdict.
+stay as they are. `benchmarks.methods.ruling` says what the fields mean, and turns them into a verdict.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keepworth.evaluation.verdicts import ALL, GAIN, NEAR
+from benchmarks.methods.ruling import ALL
+from keepworth.evaluation.verdicts import GAIN, NEAR
 
 Rule = dict[str, Any]
 NOT_THE_PAPERS = "The paper's worlds and models were not run."

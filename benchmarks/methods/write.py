@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods import rules
+from benchmarks.methods.ruling import judge
 from benchmarks.record import save
 from benchmarks.speed.setting import machine
 from benchmarks.tables import ROOT
 from keepworth.base.statistics import LEAST, interval, paired_difference
-from keepworth.evaluation.verdicts import judge
 from keepworth.registry import KINDS, Method, methods
 
 FOLDER = Path(__file__).parent

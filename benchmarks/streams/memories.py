@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.rules import NOT_THE_PAPERS, of_streams
+from benchmarks.methods.ruling import ALL
 from benchmarks.methods.write import arm as estimated
 from benchmarks.methods.write import begin, gap, measuring, write
 from benchmarks.record import arguments, save
@@ -40,7 +41,6 @@ from benchmarks.tables import read
 from keepworth.base.line_file import read_lines
 from keepworth.base.statistics import family
 from keepworth.evaluation.stream import StreamRow
-from keepworth.evaluation.verdicts import ALL
 from keepworth.registry import methods
 
 PLAIN = ("exprag", "exprag+published", "dead-ends-without-cap")

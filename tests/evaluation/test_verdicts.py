@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.verdicts import Ruling, command_gone, judge
+from benchmarks.methods.ruling import Ruling, judge
+from keepworth.evaluation.verdicts import command_gone
 
 
 def record(*gaps: tuple[str, float, float], places: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:

@@ -17,11 +17,11 @@ it). The server is for what Claude looks up or remembers by itself: leave it out
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 from keepworth.adapters.turns import CONVERSATIONS, HostTurn, RewardOf, Turns, load_host, prompt_text
+from keepworth.base.recent import Recent
 
 PACKAGE, LEAST = "claude-agent-sdk", "0.2.150"
 _NAMES = ("HookMatcher", "create_sdk_mcp_server", "tool")
@@ -53,7 +53,7 @@ class KeepworthHooks:
         top_k: int | str = 5,
     ) -> None:
         self.turns = Turns(memory, PACKAGE, reward, user_id=user_id, agent_id=agent_id, top_k=top_k)
-        self._running: OrderedDict[str, HostTurn] = OrderedDict()
+        self._running = Recent[str, HostTurn](CONVERSATIONS)
 
     @property
     def hooks(self) -> Events:
@@ -95,9 +95,6 @@ class KeepworthHooks:
         session = event["session_id"]
         turn = await asyncio.to_thread(self.turns.begin, event["prompt"], conversation=session)
         self._running[session] = turn
-        self._running.move_to_end(session)
-        if len(self._running) > CONVERSATIONS:
-            self._running.popitem(last=False)
         output = {"hookEventName": "UserPromptSubmit", "additionalContext": turn.text}
         return {"hookSpecificOutput": output} if turn.text else {}
 

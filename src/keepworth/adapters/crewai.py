@@ -16,7 +16,6 @@ model, neither for that nor to remember. Needs the package `crewai`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from typing import Any
 from uuid import uuid4
 
 from keepworth.adapters.turns import CONVERSATIONS, HostTurn, RewardOf, Turns, load_host
+from keepworth.base.recent import Recent
 from keepworth.memory.errors import InvalidFilter, UnknownItem
 from keepworth.memory.headline import MARK
 from keepworth.memory.item import Item
@@ -64,14 +64,12 @@ class KeepworthStorage:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._texts: OrderedDict[tuple[float, ...], str] = OrderedDict()
+        self._texts = Recent[tuple[float, ...], str](CONVERSATIONS)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, by which `search` knows the text again: keepworth has an encoder of its own."""
         vectors = [[byte / 127.5 - 1.0 for byte in sha256(text.encode()).digest()] for text in texts]
         self._texts.update((tuple(vector), text) for vector, text in zip(vectors, texts, strict=True))
-        while len(self._texts) > CONVERSATIONS:
-            self._texts.popitem(last=False)
         return vectors
 
     def save(self, records: list[Any]) -> None:
@@ -223,7 +221,7 @@ class KeepworthMemory(CrewMemory):  # type: ignore[misc, valid-type]  # the pack
 
     _turns: Turns = PrivateAttr()
     _storage: KeepworthStorage = PrivateAttr()
-    _tasks: OrderedDict[str, _Task] = PrivateAttr(default_factory=OrderedDict)
+    _tasks: Recent[str, _Task] = PrivateAttr(default_factory=lambda: Recent(CONVERSATIONS))
 
     def __init__(
         self,
@@ -357,9 +355,6 @@ class KeepworthMemory(CrewMemory):  # type: ignore[misc, valid-type]  # the pack
         before = last.turn if last is not None and replies else ""
         turn = self._turns.begin(words, conversation=f"{run}:{uuid4()}", before=before, where=where)
         self._tasks[run] = _Task(run, query, turn)
-        self._tasks.move_to_end(run)
-        if len(self._tasks) > CONVERSATIONS:
-            self._tasks.popitem(last=False)
         return self._tasks[run]
 
     def _finish(self, content: str, run: str) -> None:

@@ -23,13 +23,13 @@ finishes the turn. Needs the package `google-adk`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 from keepworth.adapters.turns import HostTurn, RewardOf, Turns, load_host
+from keepworth.base.recent import Recent
 from keepworth.memory.errors import UnknownItem
 from keepworth.memory.headline import MARK
 from keepworth.memory.item import timestamp
@@ -68,7 +68,7 @@ class KeepworthMemoryService(BaseMemoryService):  # type: ignore[misc, valid-typ
         Turns(memory, PACKAGE, reward)  # raises for what is no memory
         self._memory, self._reward, self._apart, self._top_k = memory, reward, apps_apart, top_k
         self._apps: dict[str, Turns] = {}
-        self._heard: OrderedDict[str, None] = OrderedDict()
+        self._heard = Recent[str, None](MOST_EVENTS)
         self._lock = Lock()
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
@@ -178,8 +178,6 @@ class KeepworthMemoryService(BaseMemoryService):  # type: ignore[misc, valid-typ
         with self._lock:
             new = [event for event in events if not event.id or event.id not in self._heard]
             self._heard.update((event.id, None) for event in new)
-            while len(self._heard) > MOST_EVENTS:
-                self._heard.popitem(last=False)
         return new
 
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keepworth.adapters.turns import CONVERSATIONS, RewardOf, Turns, load_host
+from keepworth.base.recent import Recent
 from keepworth.memory.search.passages import tokens_of
 
 PACKAGE, LEAST = "llama-index-core", "0.14.25"
@@ -44,7 +45,7 @@ class KeepworthBlock(BaseMemoryBlock[str]):  # type: ignore[misc, valid-type]
     name: str = "keepworth"
     description: str | None = "What earlier conversations left behind."
     _turns: Turns = PrivateAttr()
-    _newest: dict[str, tuple[int, str]] = PrivateAttr(default_factory=dict)
+    _newest: Recent[str, tuple[int, str]] = PrivateAttr(default_factory=lambda: Recent(CONVERSATIONS))
 
     def __init__(
         self,
@@ -89,8 +90,6 @@ class KeepworthBlock(BaseMemoryBlock[str]):  # type: ignore[misc, valid-type]
             turn = self._turns.begin(words[at][1], conversation=conversation)
             self._turns.keep(turn)
             self._newest[conversation] = here
-            if len(self._newest) > CONVERSATIONS:
-                self._newest.pop(next(iter(self._newest)))
         if turn is not None and answers:
             self._turns.finish(turn, answers[-1], host=list(messages))
         return turn.text if turn is not None else ""

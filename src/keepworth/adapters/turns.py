@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -24,6 +24,7 @@ from threading import Lock
 from typing import Any
 
 from keepworth.base.extras import MissingExtra
+from keepworth.base.recent import Recent
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.errors import InvalidFilter, UnknownEpisode
 from keepworth.memory.headline import MARK, without_blocks
@@ -113,7 +114,7 @@ class Turns:
             raise InvalidFilter(f"reward takes a function of the finished turn, got {type(reward).__name__}")
         self.memory, self.host, self.reward = inner, host, reward
         self.user_id, self.agent_id, self.top_k = user_id, agent_id, top_k
-        self._newest: OrderedDict[tuple[str, str], HostTurn] = OrderedDict()
+        self._newest = Recent[tuple[str, str], HostTurn](CONVERSATIONS)
         self._unwritten: deque[tuple[dict[str, Any], dict[str, Any]]] = deque(maxlen=CONVERSATIONS)
         self._lock = Lock()
 
@@ -155,9 +156,6 @@ class Turns:
         if conversation is not None:
             with self._lock:
                 self._newest[person, conversation] = turn
-                self._newest.move_to_end((person, conversation))
-                while len(self._newest) > CONVERSATIONS:
-                    self._newest.popitem(last=False)
         return turn
 
     def go_on(self, message: str, *, conversation: str = "", user_id: str = "") -> HostTurn:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
+
+from keepworth.base.recent import Recent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,7 @@ class RecentVectors:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._vectors: OrderedDict[bytes, npt.NDArray[np.float32]] = OrderedDict()
+        self._vectors: Recent[bytes, npt.NDArray[np.float32]] = Recent(capacity)
         self._lock = Lock()
 
     def encode(self, texts: Sequence[str], make: Make, dimension: Callable[[], int]) -> npt.NDArray[np.float32]:
@@ -62,8 +63,6 @@ class RecentVectors:
                 with self._lock:
                     for key, vector in batch.items():
                         self._vectors[key] = vector.copy()  # a row of a batch would keep the whole batch alive
-                    while len(self._vectors) > self._capacity:
-                        self._vectors.popitem(last=False)
         return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, dimension()), dtype=np.float32)
 
     def has(self, texts: Sequence[str]) -> bool:

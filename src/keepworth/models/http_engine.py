@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
@@ -39,7 +39,7 @@ from keepworth.base.model_errors import (
 )
 from keepworth.models.http_wire import ROUTE, derive_seed, samples_in, sampling_body, scores_in, scoring_body
 from keepworth.models.text_side import TextSide
-from keepworth.records.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
+from keepworth.records.model import FinishReason, Receipt, Sample, SamplingParams, Scorer, Tokens
 
 Scores = tuple[float, ...]
 _LOOK_AT_THE_SERVER = (
@@ -54,22 +54,6 @@ class Serving:
 
     name: str
     version: int
-
-
-class Scorer(Protocol):
-    """The other side of a probe: the learner's model, or what it scored before."""
-
-    def score(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
-    ) -> list[list[tuple[float, ...]]]:
-        """Returns the log-probability of each token of each branch, [prompts][branches][tokens of the branch].
-
-        Args:
-            prompts: The ids of each prompt.
-            branches: For each prompt, the ids of the continuations that are scored behind it.
-            temperature: The logits are divided by it before the softmax.
-        """
-        ...
 
 
 class HttpModel(TextSide):

@@ -140,18 +140,8 @@ class Reads(Protocol):
         ...
 
 
-class Model(Reads, Protocol):
-    """The engine protocol: one sampler and scorer, for policies, frozen readers and candidate scorers alike."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        """Draws `params.n` samples for each prompt, in the order of `prompts`."""
-        ...
+class Scorer(Protocol):
+    """What scores given tokens: a model, or what a model scored before."""
 
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
@@ -163,6 +153,20 @@ class Model(Reads, Protocol):
             branches: For each prompt, the ids of the continuations that are scored behind it.
             temperature: The logits are divided by it before the softmax.
         """
+        ...
+
+
+class Model(Reads, Scorer, Protocol):
+    """The engine protocol: one sampler and scorer, for policies, frozen readers and candidate scorers alike."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        """Draws `params.n` samples for each prompt, in the order of `prompts`."""
         ...
 
 

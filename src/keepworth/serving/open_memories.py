@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from keepworth.base.recent import Recent
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import ALL
 from keepworth.memory.memory import Memory
@@ -60,7 +60,7 @@ class OpenMemory:
     def __init__(self, memory: Memory, share: LogShare | None = None, workers: int = 1) -> None:
         self.memory, self.workers = memory, workers
         self.share = share or LogShare(SHARE / workers)
-        self._live: OrderedDict[str, LiveEpisode] = OrderedDict()
+        self._live = Recent[str, LiveEpisode](EPISODES)
         self._under_way: set[str] = set()
         self._lock = threading.Lock()
 
@@ -76,9 +76,6 @@ class OpenMemory:
         """Hold an episode in memory, until `EPISODES` others were held since, and return it."""
         with self._lock:
             self._live[live.id] = live
-            self._live.move_to_end(live.id)
-            while len(self._live) > EPISODES:
-                self._live.popitem(last=False)
         return live
 
     def logs(self, access: Access, size: int) -> bool:
@@ -130,7 +127,7 @@ class OpenMemories:
         self._options = {**options, **({"log": "at once"} if workers > 1 else {})}
         self._lock = threading.Lock()
         self._files: dict[str, Memory] = {}
-        self._handles: OrderedDict[tuple[Any, ...], OpenMemory] = OrderedDict()
+        self._handles = Recent[tuple[Any, ...], OpenMemory](HANDLES)
         self._opened: Callable[[OpenMemory], None] = lambda _: None
         self._of_tenant("")  # so that a bad file or option is reported at the start
 
@@ -146,10 +143,8 @@ class OpenMemories:
                     memory = memory.within(
                         user_id=access.user_id or ALL, agent_id=access.agent_id or ALL, shared=shared or None
                     )
-                handle = self._handles[bounds] = OpenMemory(memory, share, self.workers)
-            self._handles.move_to_end(bounds)
-            while len(self._handles) > HANDLES:
-                self._handles.popitem(last=False)
+                handle = OpenMemory(memory, share, self.workers)
+            self._handles[bounds] = handle
             return handle
 
     def when_opened(self, then: Callable[[OpenMemory], None]) -> None:

@@ -19,7 +19,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.base.text import as_line
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Blocking, Environment, Step
-from keepworth.worlds.own import messages_of, seed_of
+from keepworth.worlds.own import first_observation, seed_of
 
 ACCEPTED = (
     "Hand over a function of a task or of nothing, or a class, that makes an environment of keepworth (reset, step, close), "
@@ -171,10 +171,7 @@ class TextGame:
         self._names = self._action_names(row)
         shown, info = self._game.reset(seed=seed_of(task), options=row.get("options"))
         text = self._text(shown, info)
-        messages = list(messages_of(task))
-        if messages:
-            messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
-        return Observation(f"{task.input}\n\n{text}".strip(), actions=self._possible, messages=tuple(messages))
+        return first_observation(task, text, self._possible)
 
     def step(self, action: str) -> Step:
         chosen = self._choose(action)

@@ -14,7 +14,7 @@ from typing import Any
 
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Step
-from keepworth.worlds.own import messages_of, seed_of
+from keepworth.worlds.own import first_observation, seed_of
 
 LONGEST_WAIT = 5.0
 """How many seconds an episode waits for a session of the server, which ends sessions a little after their clients do."""
@@ -40,10 +40,7 @@ class OpenEnvGame:
         text = _text_of(result.observation)
         if not self._field():
             text = f"{text}\n\n{self._ask()}".strip()
-        messages = list(messages_of(task))
-        if messages:
-            messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
-        return Observation(f"{task.input}\n\n{text}".strip(), messages=tuple(messages))
+        return first_observation(task, text)
 
     async def step(self, action: str) -> Step:
         chosen = self._read(action)

@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from keepworth.base.errors import KeepworthError, nearest
-from keepworth.records.episode import Task
+from keepworth.records.episode import Observation, Task
 from keepworth.worlds.data_files import WrongFormat, rows_of
 from keepworth.worlds.json_lines import json_lines, sessions_of
 from keepworth.worlds.splits import SPLITS, draw_order, side, tied
@@ -246,6 +246,20 @@ def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
     """Returns the conversation of the task's prompt; an empty tuple where the prompt is one text."""
     prompt = next((task.row[name] for name in PROMPTS if task.row.get(name)), "")
     return () if isinstance(prompt, str) else tuple(prompt)
+
+
+def first_observation(task: Task, text: str, actions: Sequence[str] = ()) -> Observation:
+    """Returns what is seen first in a game: the prompt of the task's row, and behind it the text of the game.
+
+    Args:
+        task: The task, whose row may introduce the game.
+        text: What the game says.
+        actions: What is possible; () for anything.
+    """
+    messages = list(messages_of(task))
+    if messages:
+        messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
+    return Observation(f"{task.input}\n\n{text}".strip(), actions=tuple(actions), messages=tuple(messages))
 
 
 def seed_of(task: Task) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Step
-from keepworth.worlds.own import messages_of, seed_of
+from keepworth.worlds.own import first_observation, seed_of
 
 _drawing = threading.Lock()
 
@@ -36,11 +36,7 @@ class TextArenaGame:
 
     def reset(self, task: Task, seed: int) -> Observation:
         self.begin(seed_of(task))
-        text = self._new_text()
-        messages = list(messages_of(task))
-        if messages:
-            messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
-        return Observation(f"{task.input}\n\n{text}".strip(), messages=tuple(messages))
+        return first_observation(task, self._new_text())
 
     def step(self, action: str) -> Step:
         with self._own_draws():

@@ -19,7 +19,6 @@ import logging
 import os
 import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.base.recent import Recent
 from keepworth.memory import operations
 from keepworth.memory.choose.admission import checked_proposal
 from keepworth.memory.choose.answers import advised_problem, details_problem, explained_problem, proven_problem
@@ -168,11 +168,11 @@ class Learning:
         self._lock = threading.RLock()
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._generator: np.random.Generator | None = None
-        self._drawn: dict[int, log.EpisodeDraws] = {}
+        self._drawn = Recent[int, log.EpisodeDraws](LIVE)
         # The latest rewards of decisions in this process, and whose they were.
-        self._given: dict[str, tuple[float, str]] = {}
+        self._given = Recent[str, tuple[float, str]](LIVE)
         self._whole = self  # that of the memory as it was opened, which keeps the others
-        self._narrower: OrderedDict[Scope, Learning] = OrderedDict()
+        self._narrower = Recent["Scope", Learning](HANDLES)
         self._rewards = RewardIndex()
         self._consensus: Consensus | None = None  # of the memory as it was opened, once somebody shares items
 
@@ -191,7 +191,7 @@ class Learning:
         with whole._lock:
             narrower = whole._narrower.get(scope)
             if narrower is None:
-                narrower = whole._narrower[scope] = Learning(
+                narrower = Learning(
                     self.store,
                     scope,
                     self.make,
@@ -201,9 +201,7 @@ class Learning:
                     seed=self._seed,
                 )
                 narrower._whole = whole
-            whole._narrower.move_to_end(scope)
-            while len(whole._narrower) > HANDLES:
-                whole._narrower.popitem(last=False)
+            whole._narrower[scope] = narrower
             return narrower
 
     # Choosing.
@@ -472,8 +470,6 @@ class Learning:
         seen, because the episode has one reward."""
         drawn = self._drawn.get(number)
         if drawn is None:
-            while len(self._drawn) >= LIVE:
-                self._drawn.pop(next(iter(self._drawn)))
             drawn = self._drawn[number] = log.EpisodeDraws()
         with self.store.database.reading() as connection:
             drawn.read(connection, number)
@@ -783,8 +779,6 @@ class Learning:
         with self._lock:
             if decision:
                 self._given[decision] = value, by
-                while len(self._given) > LIVE:
-                    self._given.pop(next(iter(self._given)))
             self._unsaved += 1
         self.save()
 

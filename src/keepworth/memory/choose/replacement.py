@@ -7,13 +7,13 @@ all that is known of a trial follows from the file, where `Evidence` reads it, f
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.base.recent import Recent
 from keepworth.memory.choose.learning import HANDLES, LIVE
 from keepworth.memory.choose.promotion import ON_TRIAL, PROVEN, REFUSED, Before, Promotion, TriedUnit, weigh_evidence
 from keepworth.memory.choose.ready_slots import Unvalued
@@ -161,8 +161,8 @@ class Replacement:
         self.scope = keeping.scope
         self._lock = old._lock = new._lock  # each is asked while the other one is held
         self._evidence = Evidence(new.store, new.scope, trial, new.reward_range)
-        self._lots: OrderedDict[int, _Lot] = OrderedDict()
-        self._narrower: OrderedDict[Scope, Replacement] = OrderedDict()
+        self._lots = Recent[int, _Lot](LIVE)
+        self._narrower = Recent["Scope", Replacement](HANDLES)
         head = new.store.head() if new.store.database.has_files else 0
         process = [head, os.getpid()] if new.store.database.has_files else []
         self._generator = np.random.default_rng(None if seed is None else [41, seed, *process])
@@ -212,10 +212,8 @@ class Replacement:
         with self._lock:
             narrower = self._narrower.get(scope)
             if narrower is None or narrower.new is not new or narrower.old is not old:
-                narrower = self._narrower[scope] = Replacement(new, old, self.trial, self._seed)
-            self._narrower.move_to_end(scope)
-            while len(self._narrower) > HANDLES:
-                self._narrower.popitem(last=False)
+                narrower = Replacement(new, old, self.trial, self._seed)
+            self._narrower[scope] = narrower
             return narrower
 
     # Choosing.
@@ -246,7 +244,7 @@ class Replacement:
             p = lot.chance * by_new + (1.0 - lot.chance) * by_old
             lot = replace(lot, chance=lot.chance * by_new / p, apart=min(1.0, lot.apart + apart))
             if ask.number >= 0:
-                self._keep(ask.number, lot)
+                self._lots[ask.number] = lot
             names = [self.trial.policy, self.trial.replaces]
             noted = {"of": names, "share": lot.share, "chance": lot.chance, "apart": lot.apart, "new": lot.new}
             return learning.show(weighed, ask, top_k, user, propensity=p, trial=noted)
@@ -268,11 +266,6 @@ class Replacement:
         share = self.promotion.share_where(1.0 if ask.number >= 0 else apart, self._evidence.price(ask.goal))
         generator = self._generator if ask.seed is None else np.random.default_rng([41, ask.seed, ask.step])
         return _Lot(share, bool(generator.random() < share), share)
-
-    def _keep(self, number: int, lot: _Lot) -> None:
-        self._lots[number] = lot
-        while len(self._lots) > LIVE:
-            self._lots.popitem(last=False)
 
     # Rewards. Both policies learn from the journal; what is written at once is written by one of them.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.base.recent import Recent
 from keepworth.memory.search.index import CorpusStatistics, bm25, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_of_many
 from keepworth.memory.search.terms import terms as terms_of
@@ -156,7 +157,7 @@ class ScopeWords:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scopes: OrderedDict[int, _Scope] = OrderedDict()  # the one that was searched longest ago first
-        self._searched: OrderedDict[tuple[int, ...], int] = OrderedDict()  # the number of the last search of each
+        self._searched = Recent[tuple[int, ...], int](SEARCHES)  # the number of the last search of each
         self._searches = self.bytes = self._items = 0
 
     def clear(self) -> None:
@@ -171,9 +172,6 @@ class ScopeWords:
             self._searches += 1
             before = self._searched.get(ids, 0)
             self._searched[ids] = self._searches
-            self._searched.move_to_end(ids)
-            if len(self._searched) > SEARCHES:
-                self._searched.popitem(last=False)
             return before
 
     def missing(self, ids: Iterable[int]) -> list[int]:

@@ -29,9 +29,9 @@ from unittest.mock import patch
 from benchmarks.methods.tiny_worlds import Finds, checkpoint, dealt_tree, shuffled_wins, system_of, tiny_streams
 from benchmarks.methods.write import arm, begin, gap, measuring, worded, write
 from benchmarks.record import arguments
-from keepworth.memory import manager
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writers
+from keepworth.methods.recipes._memory_r1 import memory_manager
 from keepworth.methods.recipes._reader import FoundReader
 from keepworth.training.front_door import find_recipe
 from keepworth.training.run_folder import RunFolder
@@ -144,8 +144,8 @@ def curve(made: Arm, seed: int, smallest: bool = False) -> list[float]:
         told |= {"steps": 1, "evaluate_every": 1, "warm_start": told["warm_start"] // 10}
     patches = (
         (strings, "head", lambda: ""),
-        (manager, "PREFIX", ""),
-        (manager, "ANSWER_TOKENS", 4),
+        (memory_manager, "PREFIX", ""),
+        (memory_manager, "ANSWER_TOKENS", 4),
         (answerer, "PREFIX", dict.fromkeys(answerer.Style, "")),
         (writers, "longmemeval_streams", partial(tiny_streams, seed)),
         (FoundReader, "loaded", lambda *_: Finds()),

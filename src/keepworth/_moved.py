@@ -17,6 +17,7 @@ PLACES = {
     "rollouts": "keepworth.worlds",
     "tasks": "keepworth.worlds, and for text metrics keepworth.base.metrics",
     "memory.adapters": "keepworth.adapters",
+    "memory.manager": "keepworth.methods.recipes.trained, whose writer is what a run trained",
     "memory.durable_file": "keepworth.base.durable_files",
     "memory.policy": "keepworth.memory.choose, keepworth.kit and keepworth.methods.policies.default",
     "memory.verbs": "keepworth.serving.verbs",

@@ -17,8 +17,8 @@ from keepworth.memory.choose.case_writers import RawCases
 from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
-from keepworth.memory.manager import Manager, ManagerState
 from keepworth.memory.store.checks import check
+from keepworth.methods.recipes._memory_r1.memory_manager import Manager, ManagerState
 from keepworth.methods.writers.facts import extractor
 from keepworth.records.episode import Operation, OperationKind
 from tests.serving.scripted import scripted

@@ -10,13 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keepworth.base.text import as_line, as_text
-from keepworth.memory import manager
 from keepworth.memory.choose.exemplars import HEADING, exemplars
 from keepworth.memory.choose.slots import Query
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
 from keepworth.methods.policies.reme import guidance
 from keepworth.methods.policies.rememberer import encouraged_and_discouraged
+from keepworth.methods.recipes._memory_r1 import memory_manager
 from keepworth.records.episode import Shown
 from keepworth.worlds import answerer
 from keepworth.worlds.tool_caller import MemoryToolCaller
@@ -77,7 +77,7 @@ def test_every_other_prompt_has_a_line_for_each_item(texts: list[str], question:
     shown = [Shown(f"m{n}", 1.0, text) for n, text in enumerate(texts)]
     lines = answerer.render(shown, question)[len(answerer.PREFIX[answerer.Style.DIRECT]) :].split("\n")
     assert lines == ["Memory:", *(f"- {as_line(text)}" for text in texts), f"Question: {as_line(question)}", "Answer:"]
-    managed = manager.render(texts, question)[len(manager.PREFIX) :]
+    managed = memory_manager.render(texts, question)[len(memory_manager.PREFIX) :]
     assert len(managed.splitlines()) == len(texts) + 3
     assert not TOKENS.search(managed)
     items = [item(text) for text in texts]

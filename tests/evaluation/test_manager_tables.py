@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from keepworth.memory.manager import Choose, ManagerState
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
@@ -16,6 +15,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
     maintained_answers,
     operation_rows,
 )
+from keepworth.methods.recipes._memory_r1.memory_manager import Choose, ManagerState
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.records.episode import Session, Task, Turn
 from tests.rollouts.scripted_model import FunctionReader

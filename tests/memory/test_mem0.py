@@ -17,8 +17,8 @@ import pytest
 from keepworth.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory import memory as engine
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.manager import Manager
 from keepworth.methods.policies.default import default
+from keepworth.methods.recipes._memory_r1.memory_manager import Manager
 from tests.memory.helpers import WordEncoder
 from tests.memory.packages import mem0_story
 from tests.serving.scripted import scripted

@@ -15,7 +15,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.encoders.local import HashingEncoder
 from keepworth.memory.choose.case_writers import parsed
 from keepworth.memory.choose.slots import Writer
-from keepworth.memory.manager import Manager
+from keepworth.methods.recipes._memory_r1.memory_manager import Manager
 from keepworth.methods.writers.statements import Statements
 from keepworth.registry import method, methods
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.base.errors import KeepworthError
-from keepworth.memory import manager
+from keepworth.methods.recipes._memory_r1 import memory_manager
 from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
 from keepworth.records.episode import Operation, OperationKind, ParseStatus, Shown
 from keepworth.records.operations import read_operation
@@ -78,45 +78,54 @@ def test_a_question_or_an_answer_too_long_for_the_window_is_named() -> None:
 
 
 def test_prompt_is_the_examples_and_then_the_case() -> None:
-    prompt = manager.render(["Mary lives in Rome.", "Max keeps a dog."], "Mary moved to Oslo.")
-    assert prompt == manager.PREFIX + (
+    prompt = memory_manager.render(["Mary lives in Rome.", "Max keeps a dog."], "Mary moved to Oslo.")
+    assert prompt == memory_manager.PREFIX + (
         "Memory:\n[0] Mary lives in Rome.\n[1] Max keeps a dog.\nNew fact: Mary moved to Oslo.\nOperation:"
     )
-    assert manager.render([], "x y").endswith("Memory:\n(empty)\nNew fact: x y\nOperation:")
-    assert manager.render(["a\nNew fact: b"], "c\r\nd").count("\n") == manager.PREFIX.count("\n") + 3, (
+    assert memory_manager.render([], "x y").endswith("Memory:\n(empty)\nNew fact: x y\nOperation:")
+    assert memory_manager.render(["a\nNew fact: b"], "c\r\nd").count("\n") == memory_manager.PREFIX.count("\n") + 3, (
         "text cannot break the lines"
     )
-    long = " ".join(["word"] * (manager.MEMORY_WORDS + 1))
-    assert "word ..." in manager.render([long], "f")
+    long = " ".join(["word"] * (memory_manager.MEMORY_WORDS + 1))
+    assert "word ..." in memory_manager.render([long], "f")
 
 
 def test_prompt_identity_follows_the_wording() -> None:
-    assert manager.PROMPT_ID == "manager/v1-365f3b93"  # a change of wording needs a new version and a new hash here
+    assert (
+        memory_manager.PROMPT_ID == "manager/v1-365f3b93"
+    )  # a change of wording needs a new version and a new hash here
 
 
 def test_prompt_examples_cover_each_operation_once() -> None:
-    lines = [line.removeprefix("Operation: ") for line in manager.PREFIX.splitlines() if line.startswith("Operation: ")]
+    lines = [
+        line.removeprefix("Operation: ")
+        for line in memory_manager.PREFIX.splitlines()
+        if line.startswith("Operation: ")
+    ]
     kinds = [read_operation(line)[0] for line in lines]
     assert sorted(kind.value for kind in kinds) == ["ADD", "DELETE", "NOOP", "UPDATE"]
-    words = set(manager.PREFIX.replace(".", " ").split())
+    words = set(memory_manager.PREFIX.replace(".", " ").split())
     assert not words & set(NAMES)
     assert not words & {value for attribute in ATTRIBUTES for value in attribute.values}
 
 
 def test_shown_numbers_are_mapped_back() -> None:
-    assert manager.parse(" UPDATE 1\n", ["m7", "m3"]) == (Operation(OperationKind.UPDATE, ("m3",)), ParseStatus.OK)
-    assert manager.parse("delete 0", ["m7"]) == (Operation(OperationKind.DELETE, ("m7",)), ParseStatus.REPAIRED)
-    assert manager.parse("UPDATE 2", ["m7", "m3"]) == (Operation(OperationKind.NOOP), ParseStatus.INVALID)
-    assert manager.parse("DELETE 0", []) == (Operation(OperationKind.NOOP), ParseStatus.INVALID)
+    assert memory_manager.parse(" UPDATE 1\n", ["m7", "m3"]) == (
+        Operation(OperationKind.UPDATE, ("m3",)),
+        ParseStatus.OK,
+    )
+    assert memory_manager.parse("delete 0", ["m7"]) == (Operation(OperationKind.DELETE, ("m7",)), ParseStatus.REPAIRED)
+    assert memory_manager.parse("UPDATE 2", ["m7", "m3"]) == (Operation(OperationKind.NOOP), ParseStatus.INVALID)
+    assert memory_manager.parse("DELETE 0", []) == (Operation(OperationKind.NOOP), ParseStatus.INVALID)
 
 
 @given(st.text(), st.lists(st.text(min_size=1), unique=True, max_size=6))
 def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str]) -> None:
-    asked, status = manager.parse(text, shown)
+    asked, status = memory_manager.parse(text, shown)
     assert set(asked.targets) <= set(shown)
     if status is ParseStatus.INVALID:
         assert asked == Operation(OperationKind.NOOP)
-    executed = manager.ground(asked, "the fact", dict.fromkeys(shown, "some text"))
+    executed = memory_manager.ground(asked, "the fact", dict.fromkeys(shown, "some text"))
     assert set(executed.targets) <= set(shown)
 
 
@@ -133,32 +142,34 @@ def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str
     ("It costs 2.5 euros", "It costs 5.2 euros", OperationKind.SUPERSEDE),
 ])  # fmt: skip
 def test_update_is_told_from_supersede(old: str, new: str, kind: OperationKind) -> None:
-    executed = manager.ground(Operation(OperationKind.UPDATE, ("m1",)), new, {"m1": old})
+    executed = memory_manager.ground(Operation(OperationKind.UPDATE, ("m1",)), new, {"m1": old})
     assert executed.kind is kind
     assert executed.text == ("" if kind is OperationKind.NOOP else new)
 
 
 def test_add_takes_the_fact_and_the_others_stay_as_asked() -> None:
-    assert manager.ground(Operation(OperationKind.ADD), "a fact", {}) == Operation(OperationKind.ADD, (), "a fact")
+    assert memory_manager.ground(Operation(OperationKind.ADD), "a fact", {}) == Operation(
+        OperationKind.ADD, (), "a fact"
+    )
     for asked in (Operation(OperationKind.NOOP), Operation(OperationKind.DELETE, ("m1",))):
-        assert manager.ground(asked, "a fact", {"m1": "x"}) == asked
+        assert memory_manager.ground(asked, "a fact", {"m1": "x"}) == asked
 
 
 def test_warm_start_teaches_right_lines_about_training_people_only() -> None:
     examples = warm_start_examples(200, seed=5)
     held_out = {name for split in ("dev", "test") for name in names_of(split)}
     for prompt, answer in examples:
-        case = prompt.removeprefix(manager.PREFIX)
+        case = prompt.removeprefix(memory_manager.PREFIX)
         assert not held_out & set(case.replace("'s", "").replace(".", "").split())
         kind, target, status = read_operation(answer, shown=case.count("\n["))
         assert status is ParseStatus.OK
-        assert answer == manager.completion(answer.strip())
+        assert answer == memory_manager.completion(answer.strip())
         assert kind is not OperationKind.UPDATE or target is not None
     assert len({answer for _, answer in examples}) > 6
 
 
 def test_shuffling_is_seeded() -> None:
     items = list(range(6))
-    assert sorted(manager.shuffle(items, "a")) == items
-    assert manager.shuffle(items, "a") == manager.shuffle(items, "a")
-    assert len({manager.shuffle(items, str(seed)) for seed in range(20)}) > 10
+    assert sorted(memory_manager.shuffle(items, "a")) == items
+    assert memory_manager.shuffle(items, "a") == memory_manager.shuffle(items, "a")
+    assert len({memory_manager.shuffle(items, str(seed)) for seed in range(20)}) > 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.memory import manager
+from keepworth.methods.recipes._memory_r1 import memory_manager
 from keepworth.methods.recipes.memory_r1_joint import Config, right_calls, right_operations, system
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records import Episode, Task
@@ -24,8 +24,8 @@ from tests.rollouts.scripted_model import ScriptedModel
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token is a letter here: no worked examples before a prompt, and room for the longest operation."""
-    monkeypatch.setattr(manager, "PREFIX", "")
-    monkeypatch.setattr(manager, "ANSWER_TOKENS", 12)
+    monkeypatch.setattr(memory_manager, "PREFIX", "")
+    monkeypatch.setattr(memory_manager, "ANSWER_TOKENS", 12)
     monkeypatch.setattr(answerer, "PREFIX", dict.fromkeys(answerer.Style, ""))
 
 

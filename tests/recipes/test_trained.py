@@ -11,9 +11,9 @@ import pytest
 from keepworth import Client, Memory
 from keepworth.base.errors import KeepworthError, UnknownName
 from keepworth.memory.choose.hashed_words import HashedWords
-from keepworth.memory.manager import Choose, ManagerState
 from keepworth.methods.recipes import memory_r1, strings
 from keepworth.methods.recipes import trained as trained
+from keepworth.methods.recipes._memory_r1.memory_manager import Choose, ManagerState
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.training.run_folder import RunFolder
@@ -62,7 +62,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ManagerState]]:
 
             return choose
 
-        monkeypatch.setattr("keepworth.memory.manager.chosen_by", made)
+        monkeypatch.setattr("keepworth.methods.recipes._memory_r1.memory_manager.chosen_by", made)
         trained._choose_by.cache_clear()
         return shown
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory.manager import act, manager_params, observe
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1.memory_manager import act, manager_params, observe
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import ManagerStep, judged, manage, operation_step, retrieved
 from keepworth.models.inprocess import InProcessModel

@@ -54,7 +54,7 @@ def export(
 
 def uses_of(run: RunFolder) -> list[tuple[str, str]]:
     """Lists the uses of a run's weights: a word for each, and the command after the program's name."""
-    from keepworth.memory.manager import ROLE as MANAGER
+    from keepworth.training.run_folder import MANAGER
 
     path = shlex.quote(str(run.path))
     uses: list[tuple[str, str]] = []

@@ -130,6 +130,9 @@ ROWS = ("metrics.jsonl", "evals.jsonl")
 FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published", "tensorboard", "wandb")
 
+MANAGER = "manager"
+"""The role whose weights write a memory; those of the others answer."""
+
 PLACED = (
     *("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label"),
     *("checkpoint_every", "checkpoint_minutes", "patience"),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from keepworth.memory import manager
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1 import memory_manager
 from keepworth.methods.recipes._people_reading import (
     Document,
     Sections,
@@ -28,19 +28,20 @@ from keepworth.methods.recipes._people_reading import (
 from keepworth.records.episode import Observation, ParseStatus, RewardTerm, Shown, Task
 from keepworth.training.hooks import Hooks
 from keepworth.training.recipe import Recipe, recipe_method
+from keepworth.training.run_folder import MANAGER
 from keepworth.training.settings import Count, Pairs, Rate, WarmStarted
 from keepworth.training.system import Measured, Pair, System
 from keepworth.worlds import answerer
 from keepworth.worlds.agent import Action, one_line
 
 if TYPE_CHECKING:
-    from keepworth.memory.manager import ManagerState
+    from keepworth.methods.recipes._memory_r1.memory_manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
     from keepworth.records.episode import MemoryEvent
     from keepworth.worlds.agent import Caller
     from keepworth.worlds.environment import Step
 
-MANAGER, ANSWERER = "manager", "answerer"
+ANSWERER = "answerer"
 SHOWN, READ = 4, 5
 """Memories that the manager sees with a fact, and that the answerer reads."""
 FORMAT_WEIGHT = 0.1
@@ -118,12 +119,12 @@ class ManagerAndAnswerer:
                 model,
                 model.encode(state.prompt),
                 role=MANAGER,
-                prompt_id=manager.PROMPT_ID,
-                max_tokens=manager.ANSWER_TOKENS,
+                prompt_id=memory_manager.PROMPT_ID,
+                max_tokens=memory_manager.ANSWER_TOKENS,
                 memory=self.bank.content_hash(),
             )
             line = reply.text
-        asked, status = manager.parse(line, state.ids)
+        asked, status = memory_manager.parse(line, state.ids)
         texts = dict(zip(state.ids, state.memories, strict=True))
         event = self.keep(state, line)
         if self._managed:
@@ -146,12 +147,12 @@ class ManagerAndAnswerer:
 
     def state(self, fact: str) -> ManagerState:
         """Returns the manager's input for the next fact."""
-        return manager.observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
+        return memory_manager.observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
 
     def keep(self, state: ManagerState, line: str) -> MemoryEvent:
         """Executes the manager's line."""
         self._read += 1
-        return manager.act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
+        return memory_manager.act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
 
     def reading(self, question: str) -> tuple[tuple[Shown, ...], str]:
         """Returns the memories for the answerer, in order of time, and its prompt."""
@@ -170,10 +171,10 @@ def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
         state = agent.state(fact)
         kind, _, target = right.partition(" ")
         line = f"{kind} {state.memories.index(target)}" if target in state.memories else "ADD"
-        pairs.append((model.encode(state.prompt), model.encode_continuation(manager.completion(line))))
+        pairs.append((model.encode(state.prompt), model.encode_continuation(memory_manager.completion(line))))
         agent.keep(state, line)
     _, prompt = agent.reading(task.input)
-    return [*pairs, (model.encode(prompt), model.encode_continuation(manager.completion(task.answers[0])))]
+    return [*pairs, (model.encode(prompt), model.encode_continuation(memory_manager.completion(task.answers[0])))]
 
 
 def system(config: Config) -> System:
@@ -210,8 +211,8 @@ def system(config: Config) -> System:
         metrics={"token_f1": "f1", "exact_match": "em", "operation": "right operations"},
         optional=frozenset({"operation"}),
         limits=Limits(max_turns=config.facts + 1, environment_seconds=config.environment_seconds),
-        length_budget=config.facts * manager.ANSWER_TOKENS + config.max_tokens,
-        row_budget=max(manager.ANSWER_TOKENS, config.max_tokens),
+        length_budget=config.facts * memory_manager.ANSWER_TOKENS + config.max_tokens,
+        row_budget=max(memory_manager.ANSWER_TOKENS, config.max_tokens),
         imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         hooks=Hooks(roles=(MANAGER, ANSWERER)),

@@ -14,7 +14,7 @@ from keepworth.methods.writers.facts import Facts
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.memory.manager import Choose, Manager, ManagerState
+    from keepworth.methods.recipes._memory_r1.memory_manager import Choose, Manager, ManagerState
     from keepworth.training.trained import Trained
 
 
@@ -33,22 +33,22 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
         KeepworthError: The folder holds no manager.
     """
     from keepworth.base.extras import require
-    from keepworth.memory.manager import ROLE, Manager
+    from keepworth.methods.recipes._memory_r1.memory_manager import Manager
 
     require("train", f"The writer {folder}")
-    from keepworth.training.run_folder import RunFolder
+    from keepworth.training.run_folder import MANAGER, RunFolder
     from keepworth.training.trained import find_trained
 
     path = Path(folder).expanduser()
     run = RunFolder.open(path)
     roles = run.finished_roles()
-    if roles and ROLE not in roles:
+    if roles and MANAGER not in roles:
         raise KeepworthError(
             f"{path} trained {' and '.join(roles)}, which does not say what a memory keeps.",
             "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
             f"keepworth serve {path}.",
         )
-    manager = find_trained(run, ROLE if roles else "")
+    manager = find_trained(run, MANAGER if roles else "")
     changed = max(file.stat().st_mtime_ns for file in manager.weights.glob("*.safetensors"))
     return Manager(_choose_by(manager, changed), facts or Facts(updates=False))
 
@@ -56,7 +56,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
 @lru_cache(maxsize=2)
 def _choose_by(manager: Trained, changed: int) -> Choose:
     """Returns the manager's choices. `changed` is the time of its weights, so that the cache reloads new weights."""
-    from keepworth.memory.manager import chosen_by
+    from keepworth.methods.recipes._memory_r1.memory_manager import chosen_by
 
     choose, lock = chosen_by(manager.loaded()), Lock()
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import always, keeping_evidence, maintained_answers, operation_rows
+from keepworth.methods.recipes._memory_r1.memory_manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, warm_start_examples
 from keepworth.methods.recipes._memory_r1.operations import LEVELS
 from keepworth.methods.recipes._memory_r1.steps import manage, operation_step

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from keepworth.base.metrics import token_f1
 from keepworth.base.statistics import estimate, score_range
 from keepworth.memory.facts import Fact, decisive_facts, evidence_turns, facts_of
-from keepworth.memory.manager import Choose, act, observe
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1.memory_manager import Choose, act, observe
 from keepworth.methods.recipes._memory_r1.steps import READ_ITEMS, operation_step, provenance_of, retrieved
 from keepworth.records.episode import ParseStatus, Task
 from keepworth.records.operations import read_operation

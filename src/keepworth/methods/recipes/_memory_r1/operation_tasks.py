@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.memory.manager import completion, render
+from keepworth.methods.recipes._memory_r1.memory_manager import completion, render
 from keepworth.methods.recipes._memory_r1.operations import (
     DEFAULT_ENTRIES,
     GENERATOR_VERSION,

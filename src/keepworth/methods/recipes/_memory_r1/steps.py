@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from keepworth.memory.facts import USER, Fact
 from keepworth.memory.item import Provenance
-from keepworth.memory.manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answering import of_one_call
+from keepworth.methods.recipes._memory_r1.memory_manager import PROMPT_ID, ManagerState, act, format_reward
 from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
 from keepworth.records.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.records.model import FinishReason, Model, SamplingParams
 from keepworth.records.operations import read_operation
+from keepworth.training.run_folder import MANAGER
 from keepworth.worlds.driver import RolloutContext
 
 FORMAT_WEIGHT = 0.1
@@ -86,7 +87,9 @@ async def manage(model: Model, step: ManagerStep, context: RolloutContext, param
     state = step.state
     before, after = step.bank.content_hash(), consequence.memory_after
     return of_one_call(
-        Segment.of(sample, ROLE, PROMPT_ID, prompt, text, params.temperature, memory_before=before, memory_after=after),
+        Segment.of(
+            sample, MANAGER, PROMPT_ID, prompt, text, params.temperature, memory_before=before, memory_after=after
+        ),
         id=context.id,
         task=step.key,
         question=state.fact,

@@ -25,7 +25,6 @@ from keepworth.records.episode import MemoryEvent, Operation, OperationKind, Par
 from keepworth.records.model import Model, SamplingParams
 from keepworth.records.operations import read_operation
 
-ROLE = "manager"
 ANSWER_TOKENS = 8
 """Enough for `DELETE 12` and the end of its line in any tokenizer met so far."""
 MEMORY_WORDS = 32

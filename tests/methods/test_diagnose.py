@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from keepworth.base.errors import KeepworthError
-from keepworth.evaluation import finished_runs
-from keepworth.evaluation.finished_runs import FinishedRun, share_out
-from keepworth.methods.studies import domains, hierarchy, self_prm, spurious
+from keepworth.evaluation.finished_runs import FinishedRun
+from keepworth.methods.studies import _finished_runs, domains, hierarchy, self_prm, spurious
+from keepworth.methods.studies._finished_runs import share_out
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies.persistbench import best_by_words, read_samples, still_shown
 from keepworth.methods.studies.three_settings import place_evidence
@@ -148,7 +148,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], float]:
         solved = round(right[model, run.name] * samples)
         return [[1.0] * solved + [0.0] * (samples - solved) for tasks in sets.values() for _ in tasks]
 
-    monkeypatch.setattr(finished_runs, "rewards_of", rewards_of)
+    monkeypatch.setattr(_finished_runs, "rewards_of", rewards_of)
     return right
 
 

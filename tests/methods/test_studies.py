@@ -200,7 +200,7 @@ def test_undiagnosable_runs_are_refused(
 def test_too_few_clusters_are_refused_first(study: str, finished_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a model answers."""
     monkeypatch.setattr("keepworth.evaluation.study.LEAST", 50)
-    monkeypatch.setattr("keepworth.evaluation.finished_runs.rewards_of", pytest.fail)
+    monkeypatch.setattr("keepworth.methods.studies._finished_runs.rewards_of", pytest.fail)
     with pytest.raises(KeepworthError, match="an interval needs 50 units"):
         diagnose(finished_runs, *ASKED[study], study)
 

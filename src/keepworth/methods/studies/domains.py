@@ -46,7 +46,7 @@ def diagnose(
         right: The least reward of a right answer.
         seed: Seed of the draws.
     """
-    from keepworth.evaluation.finished_runs import rewards_of
+    from keepworth.methods.studies._finished_runs import rewards_of
 
     names = [run.name for run in runs]
     if len(set(names)) < max(2, len(names)) or samples < 1 or questions < 3:
@@ -85,7 +85,7 @@ def diagnose(
 
 def _domains_of(runs: Sequence[FinishedRun], questions: int, seed: int) -> dict[str, Domain]:
     """Returns the domains of the runs, split by tier where there are several, under the name of the first run that has them."""
-    from keepworth.evaluation.finished_runs import clusters_of, questions_by_tier
+    from keepworth.methods.studies._finished_runs import clusters_of, questions_by_tier
 
     domains: dict[str, Domain] = {}
     first_with = {run.asked: run for run in reversed(runs)}

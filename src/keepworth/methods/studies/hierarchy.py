@@ -241,7 +241,7 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
         questions: The most questions for each length of a path.
         seed: That of the choice and of the samples.
     """
-    from keepworth.evaluation.finished_runs import clusters_of, episodes_of, share_out
+    from keepworth.methods.studies._finished_runs import clusters_of, episodes_of, share_out
 
     by_length: dict[int, dict[str, list[Task]]] = {}
     for name, of_set in run.test.items():

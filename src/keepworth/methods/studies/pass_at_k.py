@@ -35,7 +35,7 @@ def diagnose(
         right: The least reward of a right answer.
         seed: Seed of the draws.
     """
-    from keepworth.evaluation.finished_runs import clusters_of, count_right, questions_by_tier, require_alike
+    from keepworth.methods.studies._finished_runs import clusters_of, count_right, questions_by_tier, require_alike
 
     if samples < 2 or questions < 3:
         raise KeepworthError(

@@ -58,7 +58,7 @@ def diagnose(
 
 def _choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
     """Returns the rows of one run. Raises KeepworthError where its answers have no steps."""
-    from keepworth.evaluation.finished_runs import clusters_of, episodes_of
+    from keepworth.methods.studies._finished_runs import clusters_of, episodes_of
 
     tests = [(name, task) for name, of_set in of.test.items() for task in of_set]
     drawn = sorted(tests, key=lambda pair: draw_order("self_prm", seed, pair[1].key))[:questions]

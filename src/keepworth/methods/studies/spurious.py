@@ -32,7 +32,7 @@ def diagnose(
         right: The least reward of a right answer.
         seed: Seed of the draws.
     """
-    from keepworth.evaluation.finished_runs import clusters_of, count_right, questions_by_tier, require_alike
+    from keepworth.methods.studies._finished_runs import clusters_of, count_right, questions_by_tier, require_alike
 
     by_coins = [run for run in runs if is_spurious(run)]
     by_rewards = [run for run in runs if not is_spurious(run)]

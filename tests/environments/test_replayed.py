@@ -6,10 +6,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.methods.worlds._replayed import Known, Replayed, Seat
 from keepworth.records.episode import Observation, StopReason, Task
 from keepworth.worlds.course import stream_task
 from keepworth.worlds.environment import Step
-from keepworth.worlds.replayed import Known, Replayed, Seat
 from keepworth.worlds.scene import Scene, ends, goes_on
 from tests.environments.game import Game, Met
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.methods.worlds._replayed import Games, OnSharedEngine
 from keepworth.records.episode import Observation, Task
 from keepworth.registry import Method
 from keepworth.worlds.environment import Step
-from keepworth.worlds.java import Games, OnSharedEngine, lacks, require
+from keepworth.worlds.java import lacks, require
 from keepworth.worlds.scene import Scene, Staged, Stream, StreamTask, ends, goes_on
 from keepworth.worlds.streams import World
 

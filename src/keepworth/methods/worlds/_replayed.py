@@ -1,13 +1,15 @@
-"""A deterministic environment whose steps are cached, so that arms with the same actions do not play the same game twice."""
+"""Games of an engine that plays one at a time. Their steps are cached, so that arms with the same actions play a game once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from keepworth.records.episode import Observation, StopReason, Task
+from keepworth.worlds.course import stream_task
 from keepworth.worlds.environment import Step
-from keepworth.worlds.scene import Scene, Staged, ends
+from keepworth.worlds.scene import Scene, Staged, StreamTask, ends
 
 History = tuple[str, ...]
 """The actions since the start."""
@@ -78,3 +80,32 @@ class Replayed:
                 step = await self._live.step(action)
                 self._known.setdefault(self._history[:count], (step, self._live.scene))
         return self._known[self._history][0]
+
+
+class OnSharedEngine:
+    """A game whose engine outlives it."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
+class Games:
+    """Caches the games of one engine by name, number and actions: what was played once in this process is not played again."""
+
+    def __init__(self) -> None:
+        self._seat = Seat()
+        self._known: dict[tuple[str, int], Known] = {}
+
+    def task(self, key: str, make: Callable[..., Staged], name: str, number: int, rule: str, goal: str) -> StreamTask:
+        """Returns the task that plays one game.
+
+        Args:
+            key: The key of the task, whose first part, up to a slash, names the stream.
+            make: It starts the game of a name and a number.
+            name: The name of the game.
+            number: The number of its variation. What was played of it is kept, and played again from there.
+            rule: The rule that the task follows, by which results are grouped.
+            goal: What is to be reached.
+        """
+        played = self._known.setdefault((name, number), {})
+        return stream_task(key, partial(Replayed, partial(make, name, number), played, self._seat), rule, 0.5, goal)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -22,6 +23,27 @@ class Cursor(Protocol):
     def fetchone(self) -> Any: ...
     def fetchall(self) -> list[tuple[Any, ...]]: ...
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRows:
+    """Which rows a full-text index is asked for: the `count` current ones that rank best.
+
+    Args:
+        terms: What to look for: runs of letters and digits, so quoting them makes them safe.
+        scope_tokens: The tokens of each scope to look in, none for everywhere. They hold numbers, never names.
+        count: The most rows.
+        newest_only: Look at rows above this number only.
+        together: Whether a row must hold all terms, not just any.
+        admitted: An SQL condition that rows must meet, made by `FullText.admit`.
+    """
+
+    terms: Sequence[str]
+    scope_tokens: Sequence[Sequence[str]]
+    count: int
+    newest_only: int | None = None
+    together: bool = False
+    admitted: str = ""
 
 
 class FullText(Protocol):
@@ -42,28 +64,8 @@ class FullText(Protocol):
     def holds(self, connection: AnyConnection, term: str) -> bool:
         """Return whether a row holds the term."""
 
-    def best(
-        self,
-        connection: AnyConnection,
-        terms: Sequence[str],
-        scope_tokens: Sequence[Sequence[str]],
-        count: int,
-        newest_only: int | None = None,
-        *,
-        together: bool = False,
-        admitted: str = "",
-    ) -> list[int]:
-        """Return the numbers of the `count` current rows that rank best for the terms, best first.
-
-        Args:
-            connection: A connection to the memory.
-            terms: What to look for: runs of letters and digits, so quoting them makes them safe.
-            scope_tokens: The tokens of each scope to look in, none for everywhere. They hold numbers, never names.
-            count: The most rows.
-            newest_only: Look at rows above this number only.
-            together: Whether a row must hold all terms, not just any.
-            admitted: An SQL condition that rows must meet, made by `admit`.
-        """
+    def best(self, connection: AnyConnection, wanted: WantedRows) -> list[int]:
+        """Return the numbers of the rows that rank best, best first."""
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         """Return an SQL condition for this connection: whether a mask admits the item of a row.

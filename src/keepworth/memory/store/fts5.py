@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import numpy as np
 
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, WantedRows, first, scalar, select
 from keepworth.memory.store.full_text import (
     CURRENT,
     FULL_TEXT,
@@ -79,32 +79,22 @@ class Fts5:
         query = "SELECT 1 FROM words WHERE words MATCH ? LIMIT 1"
         return scalar(connection, query, (f'text : "{term}"',)) is not None
 
-    def best(
-        self,
-        connection: AnyConnection,
-        terms: Sequence[str],
-        scope_tokens: Sequence[Sequence[str]],
-        count: int,
-        newest_only: int | None = None,
-        *,
-        together: bool = False,
-        admitted: str = "",
-    ) -> list[int]:
-        if not terms:
+    def best(self, connection: AnyConnection, wanted: WantedRows) -> list[int]:
+        if not wanted.terms:
             return []
-        match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
-        if scope_tokens:
-            scopes = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
+        match = "text : (" + (" AND " if wanted.together else " OR ").join(f'"{term}"' for term in wanted.terms) + ")"
+        if wanted.scope_tokens:
+            scopes = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in wanted.scope_tokens]
             match = "(scope : (" + " OR ".join(scopes) + ")) AND (" + match + ")"
         query = "SELECT rowid FROM words WHERE words MATCH ?"
         values: tuple[object, ...] = (match,)
-        if newest_only is not None:
+        if wanted.newest_only is not None:
             query += " AND rowid > ?"
-            values += (newest_only,)
-        if admitted:
-            query += f" AND {admitted}"
+            values += (wanted.newest_only,)
+        if wanted.admitted:
+            query += f" AND {wanted.admitted}"
         query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
-        return [n for (n,) in select(connection, query, (*values, count))]
+        return [n for (n,) in select(connection, query, (*values, wanted.count))]
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         numbers = np.flatnonzero(mask)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keepworth.memory.search.index import CorpusStatistics
-from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.connection import AnyConnection, WantedRows
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -133,7 +133,7 @@ def proposed(
     Args:
         connection: A connection to the memory.
         statistics: How often the words of the query occur.
-        scope_tokens: The tokens of each scope to look in, see `FullText.best`.
+        scope_tokens: The tokens of each scope to look in, see `WantedRows`.
         share: The fraction of all rows that the scope holds.
         count: The number of rows that is wanted.
         head: The largest row number there can be.
@@ -148,7 +148,7 @@ def proposed(
             if not affordable or len(named) < len(statistics.frequency):
                 return few
             admitted = index.admit(connection, mask, "rowid")
-            return index.best(connection, named, scope_tokens, len(few), admitted=admitted)
+            return index.best(connection, WantedRows(named, scope_tokens, len(few), admitted=admitted))
         admitted = index.admit(connection, mask, "rowid")
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
     numbers: list[int] = []
@@ -158,10 +158,11 @@ def proposed(
         rarest, part = joint_proposal(statistics, share, JOINT)
         if len(rarest) > 1:
             newest = None if part >= 1.0 else head - int(part * head)
-            numbers = index.best(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
+            wanted = WantedRows(rarest, scope_tokens, count, newest, together=True, admitted=admitted)
+            numbers = index.best(connection, wanted)
     while len(numbers) < count:
         newest = None if window >= head else head - window
-        more = index.best(connection, chosen, scope_tokens, count, newest, admitted=admitted)
+        more = index.best(connection, WantedRows(chosen, scope_tokens, count, newest, admitted=admitted))
         if len(more) >= count or newest is None:
             return list(dict.fromkeys([*numbers, *more]))
         window *= 4

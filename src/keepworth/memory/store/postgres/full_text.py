@@ -14,7 +14,7 @@ import numpy as np
 
 from keepworth.memory.search.index import K1, B
 from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.store.connection import AnyConnection, scalar, select
+from keepworth.memory.store.connection import AnyConnection, WantedRows, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
@@ -84,31 +84,21 @@ class Postings:
     def holds(self, connection: AnyConnection, term: str) -> bool:
         return scalar(connection, "SELECT 1 FROM words WHERE term = ? LIMIT 1", (stored_term(term),)) is not None
 
-    def best(
-        self,
-        connection: AnyConnection,
-        terms: Sequence[str],
-        scope_tokens: Sequence[Sequence[str]],
-        count: int,
-        newest_only: int | None = None,
-        *,
-        together: bool = False,
-        admitted: str = "",
-    ) -> list[int]:
-        if not terms:
+    def best(self, connection: AnyConnection, wanted: WantedRows) -> list[int]:
+        if not wanted.terms:
             return []
-        keys = list(dict.fromkeys(map(stored_term, terms)))
+        keys = list(dict.fromkeys(map(stored_term, wanted.terms)))
         where, values = "", list[object]()
-        if scope_tokens:
+        if wanted.scope_tokens:
             one = "string_to_array(tokens, ' ') @> ?::text[]"
-            where += f" AND p.home IN (SELECT id FROM scopes WHERE {' OR '.join([one] * len(scope_tokens))})"
-            values += [list(tokens) for tokens in scope_tokens]
-        if newest_only is not None:
+            where += f" AND p.home IN (SELECT id FROM scopes WHERE {' OR '.join([one] * len(wanted.scope_tokens))})"
+            values += [list(tokens) for tokens in wanted.scope_tokens]
+        if wanted.newest_only is not None:
             where += " AND p.rowid > ?"
-            values.append(newest_only)
-        if admitted:
-            where += f" AND {admitted}"
-        having = f" HAVING count(*) = {len(keys)}" if together else ""
+            values.append(wanted.newest_only)
+        if wanted.admitted:
+            where += f" AND {wanted.admitted}"
+        having = f" HAVING count(*) = {len(keys)}" if wanted.together else ""
         query = (
             "WITH every AS (SELECT greatest(sum(count), 1)::float8 AS n, greatest(sum(words), 1)::float8 AS words FROM scopes), "
             "asked AS (SELECT term, ln(1 + (greatest(n - doc, 0) + 0.5) / (doc + 0.5)) AS weight, words / n AS mean "
@@ -117,7 +107,7 @@ class Postings:
             f"ORDER BY sum(a.weight * p.times * {K1 + 1} / (p.times + {K1} * ({1 - B} + {B} * p.length / a.mean))) DESC, p.rowid "
             "LIMIT ?"
         )
-        return [n for (n,) in select(connection, query, (keys, keys, *values, count))]
+        return [n for (n,) in select(connection, query, (keys, keys, *values, wanted.count))]
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         admitted = np.flatnonzero(mask)

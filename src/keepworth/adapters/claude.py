@@ -64,7 +64,7 @@ class KeepworthMemoryTool(SyncTool):  # type: ignore[misc, valid-type]  # the pa
     ) -> None:
         super().__init__()
         self.turns = Turns(memory, "claude", reward, user_id=user_id, agent_id=agent_id, top_k=top_k)
-        self._files = _Files(self.turns)
+        self._scope = self.turns.scope()
 
     def run(
         self, client: Any, *, messages: Sequence[Any], tools: Sequence[Any] = (), conversation: str = "", **options: Any
@@ -92,100 +92,8 @@ class KeepworthMemoryTool(SyncTool):  # type: ignore[misc, valid-type]  # the pa
 
     def execute(self, command: Any) -> Any:
         """Carry out one of Claude's commands. What cannot be done is a `ToolError`, which Claude reads."""
-        return self._files.execute(super().execute, command)
-
-    def view(self, command: Any) -> str:
-        return self._files.view(command)
-
-    def create(self, command: Any) -> str:
-        return self._files.create(command)
-
-    def str_replace(self, command: Any) -> str:
-        return self._files.str_replace(command)
-
-    def insert(self, command: Any) -> str:
-        return self._files.insert(command)
-
-    def delete(self, command: Any) -> str:
-        return self._files.delete(command)
-
-    def rename(self, command: Any) -> str:
-        return self._files.rename(command)
-
-    def clear_all_memory(self) -> str:
-        """Delete all files of the person. Their history stays; `Memory.erase` removes it too."""
-        return self._files.clear()
-
-
-class AsyncKeepworthMemoryTool(AsyncTool):  # type: ignore[misc, valid-type]  # the package is optional
-    """The tool for an `AsyncAnthropic` client. Its arguments are those of `KeepworthMemoryTool`; the memory works in threads."""
-
-    def __init__(self, memory: Any, reward: RewardOf | None = None, **options: Any) -> None:
-        super().__init__()
-        self._tool = KeepworthMemoryTool(memory, reward, **options)
-        self.turns = self._tool.turns
-
-    async def run(
-        self, client: Any, *, messages: Sequence[Any], tools: Sequence[Any] = (), conversation: str = "", **options: Any
-    ) -> Any:
-        """Answer the newest message as a turn, and return Claude's last message.
-
-        Args:
-            client: An `AsyncAnthropic` client.
-            messages: The conversation; the newest is the user's.
-            tools: Other tools than this one.
-            conversation: Its name, if the person has several at once.
-            options: What else `client.beta.messages.tool_runner` takes.
-        """
-        turn = await asyncio.to_thread(self.turns.begin, _words(messages), conversation=conversation)
-        token = _TURN.set(turn)
         try:
-            loop = client.beta.messages.tool_runner(
-                messages=_put_recalled(messages, turn), tools=[self, *tools], **options
-            )
-            last = await loop.until_done()
-        finally:
-            _TURN.reset(token)
-        await asyncio.to_thread(self.turns.finish, turn, _text(last.content), host=last)
-        return last
-
-    async def execute(self, command: Any) -> Any:
-        """Carry out one of Claude's commands. What cannot be done is a `ToolError`, which Claude reads."""
-        return await asyncio.to_thread(self._tool.execute, command)
-
-    async def view(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.view, command)
-
-    async def create(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.create, command)
-
-    async def str_replace(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.str_replace, command)
-
-    async def insert(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.insert, command)
-
-    async def delete(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.delete, command)
-
-    async def rename(self, command: Any) -> str:
-        return await asyncio.to_thread(self._tool.rename, command)
-
-    async def clear_all_memory(self) -> str:
-        """Delete all files of the person. Their history stays; `Memory.erase` removes it too."""
-        return await asyncio.to_thread(self._tool.clear_all_memory)
-
-
-class _Files:
-    """The files of a person, each an item with its path. What Claude is told is worded as the framework's own tool words it."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._memory, self._person, self._source = turns.memory, turns.user_id, turns.host
-        self._scope = turns.scope()
-
-    def execute(self, execute: Callable[[Any], Any], command: Any) -> Any:
-        try:
-            return execute(command)
+            return super().execute(command)
         except (ToolError, NotImplementedError):
             raise
         except ValueError as error:  # the text or the path is refused
@@ -193,6 +101,8 @@ class _Files:
         except Exception as error:
             _LOG.warning("Claude's memory tool failed: %s: %s", type(error).__name__, error)
             raise ToolError("The memory cannot be reached at present. Go on without it.") from error
+
+    # What Claude is told is worded as the framework's own tool words it.
 
     def view(self, command: Any) -> str:
         path = _checked(command.path)
@@ -277,14 +187,15 @@ class _Files:
             self._put(file, None)
         return f"Successfully renamed {old} to {new}"
 
-    def clear(self) -> str:
+    def clear_all_memory(self) -> str:
+        """Delete all files of the person. Their history stays; `Memory.erase` removes it too."""
         for file in self._below(ROOT):
             self._put(file, None)
         return "All memory cleared"
 
     def _below(self, path: str) -> dict[str, Item]:
         """Return the files at a path or below it, by their own paths."""
-        listed = self._memory.get_all(where={OWNER: self._person}, limit=1_000_000, **self._scope)
+        listed = self.turns.memory.get_all(where={OWNER: self.turns.user_id}, limit=1_000_000, **self._scope)
         files = {str(item.metadata[FILE]): item for item in listed if FILE in item.metadata}
         return {file: files[file] for file in sorted(files) if file == path or file.startswith(f"{path}/")}
 
@@ -300,14 +211,73 @@ class _Files:
     def _put(self, path: str, text: str | None) -> None:
         turn = _TURN.get()
         options = self._scope if turn is None or not turn.id else {**self._scope, "episode": turn.id}
-        self._memory.put(text, name={FILE: path, OWNER: self._person}, source=self._source, **options)
+        self.turns.memory.put(text, name={FILE: path, OWNER: self.turns.user_id}, source=self.turns.host, **options)
 
     def _log(self, path: str) -> None:
         """Log that a file was read, so that the outcome of the turn is also one of the file."""
         turn = _TURN.get()
-        if turn is not None and turn.id and isinstance(self._memory, Memory):
-            where = {FILE: path, OWNER: self._person}
-            self._memory.answer(Ask(path, plain=True), turn.id, top_k=1, where=where, **self._scope)
+        if turn is not None and turn.id and isinstance(self.turns.memory, Memory):
+            where = {FILE: path, OWNER: self.turns.user_id}
+            self.turns.memory.answer(Ask(path, plain=True), turn.id, top_k=1, where=where, **self._scope)
+
+
+class AsyncKeepworthMemoryTool(AsyncTool):  # type: ignore[misc, valid-type]  # the package is optional
+    """The tool for an `AsyncAnthropic` client. Its arguments are those of `KeepworthMemoryTool`; the memory works in threads."""
+
+    def __init__(self, memory: Any, reward: RewardOf | None = None, **options: Any) -> None:
+        super().__init__()
+        self._tool = KeepworthMemoryTool(memory, reward, **options)
+        self.turns = self._tool.turns
+
+    async def run(
+        self, client: Any, *, messages: Sequence[Any], tools: Sequence[Any] = (), conversation: str = "", **options: Any
+    ) -> Any:
+        """Answer the newest message as a turn, and return Claude's last message.
+
+        Args:
+            client: An `AsyncAnthropic` client.
+            messages: The conversation; the newest is the user's.
+            tools: Other tools than this one.
+            conversation: Its name, if the person has several at once.
+            options: What else `client.beta.messages.tool_runner` takes.
+        """
+        turn = await asyncio.to_thread(self.turns.begin, _words(messages), conversation=conversation)
+        token = _TURN.set(turn)
+        try:
+            loop = client.beta.messages.tool_runner(
+                messages=_put_recalled(messages, turn), tools=[self, *tools], **options
+            )
+            last = await loop.until_done()
+        finally:
+            _TURN.reset(token)
+        await asyncio.to_thread(self.turns.finish, turn, _text(last.content), host=last)
+        return last
+
+    async def execute(self, command: Any) -> Any:
+        """Carry out one of Claude's commands. What cannot be done is a `ToolError`, which Claude reads."""
+        return await asyncio.to_thread(self._tool.execute, command)
+
+    async def view(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.view, command)
+
+    async def create(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.create, command)
+
+    async def str_replace(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.str_replace, command)
+
+    async def insert(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.insert, command)
+
+    async def delete(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.delete, command)
+
+    async def rename(self, command: Any) -> str:
+        return await asyncio.to_thread(self._tool.rename, command)
+
+    async def clear_all_memory(self) -> str:
+        """Delete all files of the person. Their history stays; `Memory.erase` removes it too."""
+        return await asyncio.to_thread(self._tool.clear_all_memory)
 
 
 def _checked(path: str, *, file: bool = False) -> str:

@@ -24,7 +24,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
 from keepworth.memory.search.background import SENTENCES, USUAL, Background, measured
 from keepworth.memory.search.chunks import CHUNK, LONG, PART, WIDE, part_length, parts, spans
-from keepworth.memory.search.index import CACHED, MANY, DenseIndex, Embedder, RankedTexts, cosines
+from keepworth.memory.search.index import CACHED, MANY, DenseIndex, Embedder, RankedTexts, Within, cosines
 from keepworth.memory.store.maintenance import check
 from keepworth.records import EncoderIdentity
 from tests.memory.helpers import WordEncoder, finds, rows
@@ -248,10 +248,10 @@ def test_item_scores_by_its_best_part_after_any_history(steps, seed, count):
     query = generator.standard_normal((1, 8)).astype(np.float32)
     wanted = sorted(((float((each @ query[0]).max()), number) for number, each in known.items()), reverse=True)
     for scope_ids in (None, {1}):
-        (found,) = index.search(query, count, "a scope", scope_ids)
+        (found,) = index.search(query, count, Within(scope_ids, scope="a scope"))
         assert [number for number, _ in found] == [number for _, number in wanted[:count]]
         assert np.allclose([score for _, score in found], [score for score, _ in wanted[:count]], atol=1e-6)
-    (found,) = index.search(query, 6, "all scopes", None)
+    (found,) = index.search(query, 6, Within())
     assert {number for number, _ in found} == set(known)
 
 
@@ -405,7 +405,7 @@ def test_dense_index_matches_a_plain_sort_with_stable_ties(count, queries, kept,
             [(int(row) + 1, float(line[row])) for row in rows[np.argsort(-line[rows], kind="stable")][:count]]
             for line in scores
         ]
-        assert index.search(asked, count, str(ids), ids, rule) == plain
+        assert index.search(asked, count, Within(ids, rule, str(ids))) == plain
 
 
 @pytest.mark.parametrize("readers", [1, 3])

@@ -11,12 +11,12 @@ The estimate from signs is that of Charikar, "Similarity Estimation Techniques f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from keepworth.memory.search.index import SCAN_SHARE, Block, VectorIndex
+from keepworth.memory.search.index import SCAN_SHARE, Block, VectorIndex, Within
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -119,28 +119,19 @@ class FirstPass(VectorIndex):
 
     _block: CodeBlock
 
-    def candidates(
-        self,
-        queries: Vectors,
-        count: int,
-        scope: object,
-        scope_ids: Collection[int] | None,
-        mask: Bools | None = None,
-    ) -> list[list[int]]:
+    def candidates(self, queries: Vectors, count: int, within: Within) -> list[list[int]]:
         """Return for each query the numbers of items among which the best `count` are, in any order: more than `count`, or all.
 
         Args:
             queries: Of shape (q, dimension).
             count: The most items that are wanted.
-            scope: A hashable name of the scopes, as the key of the cache of their rows.
-            scope_ids: The ids of the scopes; None for all.
-            mask: By item number, which items may be returned; None for all.
+            within: Those that may be returned.
         """
         with self._lock:
             block, size, several = self._block, self._block.size, self._several
             codes = block.early[:, :size], block.late, block.levels, block.steps
             numbers, alive = block.numbers[:size], block.alive[:size]
-            rows, hidden = self._admitted(scope, scope_ids, mask), None
+            rows, hidden = self._admitted(within), None
             if rows is not None:
                 rows = rows[alive[rows]]
             elif self._dead:

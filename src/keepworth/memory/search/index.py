@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from keepworth.base.recent import Recent
 from keepworth.base.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
@@ -407,6 +408,17 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
     return rough / np.float32(length) if length else rough
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Which items a search by meaning may return: those of scopes, by their ids, that a mask by item number admits; None for all.
+
+    The rows of the scopes are kept by their name `scope`, which an index that is searched once does without."""
+
+    scope_ids: Collection[int] | None = None
+    mask: Bools | None = None
+    scope: object = None
+
+
 class VectorIndex:
     """The rows of an index over the vectors of items, which begins with those of a block. Thread-safe.
 
@@ -420,7 +432,7 @@ class VectorIndex:
         self._several = bool((numbers[1:] == numbers[:-1]).any())
         self._newest = int(numbers.max(initial=0))
         self._dead = len(alive) - int(alive.sum())
-        self._by_scope: dict[object, tuple[int, int, Rows]] = {}
+        self._by_scope: Recent[object, tuple[int, int, Rows]] = Recent(4096)
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
         """Add items, or replace their vectors.
@@ -460,14 +472,12 @@ class VectorIndex:
                 inside = in_mask(allowed, scopes)
             cached = np.concatenate([cached, np.flatnonzero(inside) + seen])
         self._by_scope[scope] = (len(scope_ids), self._block.size, cached)
-        if len(self._by_scope) > 4096:
-            self._by_scope.pop(next(iter(self._by_scope)))
         return cached
 
-    def _admitted(self, scope: object, scope_ids: Collection[int] | None, mask: Bools | None) -> Rows | None:
-        """Return the rows that the scopes and the mask let through, dead ones included; None for all."""
-        rows = None if scope_ids is None else self._rows_in(scope, scope_ids)
-        if mask is not None:
+    def _admitted(self, within: Within) -> Rows | None:
+        """Return the rows that may be returned, dead ones included; None for all."""
+        rows = None if within.scope_ids is None else self._rows_in(within.scope, within.scope_ids)
+        if (mask := within.mask) is not None:
             numbers = self._block.numbers[: self._block.size]
             numbers = numbers if rows is None else numbers[rows]
             inside = np.flatnonzero(mask[numbers] if self._newest < len(mask) else in_mask(mask, numbers))
@@ -481,27 +491,18 @@ class DenseIndex(VectorIndex):
     def __init__(self, dimension: int, block: Block | None = None) -> None:
         super().__init__(dimension, Block(dimension) if block is None else block)
 
-    def search(
-        self,
-        queries: Vectors,
-        count: int,
-        scope: object,
-        scope_ids: Collection[int] | None,
-        mask: Bools | None = None,
-    ) -> list[list[tuple[int, float]]]:
+    def search(self, queries: Vectors, count: int, within: Within) -> list[list[tuple[int, float]]]:
         """Return for each query the best (item number, cosine), best first; ties keep the order of arrival.
 
         Args:
             queries: Of shape (q, dimension).
             count: The most items.
-            scope: A hashable name of the scopes, as the key of the cache of their rows.
-            scope_ids: The ids of the scopes; None for all.
-            mask: By item number, which items may be returned; None for all.
+            within: Those that may be returned.
         """
         with self._lock:
             block, size = self._block, self._block.size
             matrix, numbers = block.matrix[:size], block.numbers[:size]
-            rows = self._admitted(scope, scope_ids, mask)
+            rows = self._admitted(within)
             alive, several = block.alive[:size] if self._dead else None, self._several
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
         if rows is not None and len(rows) <= SCAN_SHARE * size:

@@ -22,7 +22,7 @@ from keepworth.memory.item import Scope
 from keepworth.memory.search import first_pass
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.first_pass import FirstPass
-from keepworth.memory.search.index import Block, DenseIndex, RankedTexts, VectorIndex
+from keepworth.memory.search.index import Block, DenseIndex, RankedTexts, VectorIndex, Within
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -309,34 +309,34 @@ class Derived:
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return [[] for _ in vectors]
-            inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
+            ids, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
+            within = Within(ids, mask, (scope, nobody))
             result = None
             # The first search among few items reads their vectors alone.
-            few = None if self._asked or self._codes.index is not None else self._few(connection, inside, mask)
+            few = None if self._asked or self._codes.index is not None else self._few(connection, within)
             if few is None and not exact and count <= MOST_CANDIDATES and self._coded(connection, begin=self._asked):
-                result = self._near_by_codes(connection, vectors, count, (scope, nobody), inside, mask)
+                result = self._near_by_codes(connection, vectors, count, within)
             elif not self._asked:
                 self._asked = True
-                result = self._once(connection, vectors, count, inside, mask, few)
+                result = self._once(connection, vectors, count, within, few)
             if result is None:
                 index = self._synced(connection, self._vectors, coded=False)
                 assert isinstance(index, DenseIndex)
-                result = index.search(vectors, count, (scope, nobody), inside, mask)
+                result = index.search(vectors, count, within)
         if self._to_keep:
             self._to_keep, lacking, self._lacking = False, self._lacking, []
             self.write_blocks()
             self._write_codes(lacking)
         return result
 
-    def _few(
-        self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None
-    ) -> tuple[str, str] | None:
+    def _few(self, connection: AnyConnection, within: Within) -> tuple[str, str] | None:
         """Return the SQL condition on the rows of vectors, with its parameter, by which the items that a search may return
         are read if they are few; None if they are many."""
-        if mask is not None and np.count_nonzero(mask) <= FEW:
-            return f"v.n {AMONG}", among(np.flatnonzero(mask).tolist())
-        if inside is not None and scalar(connection, _COUNT, (among(sorted(inside)),)) <= FEW:
-            return f"i.scope {AMONG}", among(sorted(inside))
+        if within.mask is not None and np.count_nonzero(within.mask) <= FEW:
+            return f"v.n {AMONG}", among(np.flatnonzero(within.mask).tolist())
+        ids = within.scope_ids
+        if ids is not None and scalar(connection, _COUNT, (among(sorted(ids)),)) <= FEW:
+            return f"i.scope {AMONG}", among(sorted(ids))
         return None
 
     def _once(
@@ -344,8 +344,7 @@ class Derived:
         connection: AnyConnection,
         vectors: Vectors,
         count: int,
-        inside: frozenset[int] | None,
-        mask: Mask | None,
+        within: Within,
         few: tuple[str, str] | None,
     ) -> list[list[tuple[int, float]]] | None:
         """Answer the first search by meaning and keep no vectors, because the process may end after it.
@@ -356,8 +355,7 @@ class Derived:
             connection: A connection to the memory.
             vectors: Those of the queries.
             count: The most items.
-            inside: The ids of the scopes; None for all.
-            mask: By item number, which items may be returned; None for all.
+            within: Those that may be returned.
             few: Which rows are read, see `_few`.
 
         Returns:
@@ -368,7 +366,7 @@ class Derived:
         set_id, dimension = self._vector_set(connection)
 
         def search(block: Block) -> list[list[tuple[int, float]]]:
-            return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
+            return DenseIndex(dimension, block).search(vectors, count, within)
 
         if few is not None:
             block = Block(dimension)
@@ -448,27 +446,12 @@ class Derived:
         self._write_codes_of(lasts)
 
     def _near_by_codes(
-        self,
-        connection: AnyConnection,
-        vectors: Vectors,
-        count: int,
-        scope: object,
-        inside: frozenset[int] | None,
-        mask: Mask | None,
+        self, connection: AnyConnection, vectors: Vectors, count: int, within: Within
     ) -> list[list[tuple[int, float]]]:
-        """Score the items that a first pass names by their vectors, as this connection sees them.
-
-        Args:
-            connection: A connection to the memory.
-            vectors: Those of the queries.
-            count: The most items.
-            scope: The name of the scopes.
-            inside: Their ids; None for all.
-            mask: By item number, which items may be returned; None for all.
-        """
+        """Score the items that a first pass names by their vectors, as this connection sees them."""
         index, corpus = self._synced(connection, self._codes, coded=True), self.corpus(connection)
         assert isinstance(index, FirstPass)
-        listed = index.candidates(vectors, count, scope, inside, mask)
+        listed = index.candidates(vectors, count, within)
         with self._lock:
             # Then all that it names are current items of the scopes; where it is ahead by now, their rows tell.
             here = (self._codes.at.head, self._codes.at.name) == (corpus.seq, corpus.name)
@@ -476,8 +459,7 @@ class Derived:
         numbers = sorted(set(chain.from_iterable(listed)))
         block = Block(dimension, len(numbers))
         blocks.append_rows(block, connection, set_id, f"v.n {AMONG}", (among(numbers),), looked_up=not here)
-        inside, mask = (None, None) if here else (inside, mask)
-        return DenseIndex(dimension, block).search(vectors, count, None, inside, mask)
+        return DenseIndex(dimension, block).search(vectors, count, Within() if here else within)
 
     def _synced(self, connection: AnyConnection, held: HeldVectors, *, coded: bool) -> VectorIndex:
         """Return an index over vectors, brought up to the newest journal entry that this connection sees, or beyond."""

@@ -199,7 +199,7 @@ def test_a_reward_adds_no_vectors(path: Path) -> None:
         for _ in range(5):
             m.reward(m.search("filler 3", mode="dense").decision, 1.0)
         m.search("filler 3", mode="dense")
-        assert m.store.derived._dense._block.size == 20
+        assert m.store.derived._vectors.index._block.size == 20
 
 
 @pytest.mark.parametrize("about", [TOPIC, {"user_id": "u1"}, {**TOPIC, "user_id": "u1"}])
@@ -210,7 +210,7 @@ def test_first_search_of_a_small_scope_reads_only_its_vectors(path: Path, about:
             m.add_many([f"filler {n} of {user}" for n in range(200)], user_id=user, metadata=topics)
     with Memory(path, encoder=KnownWords()) as m:
         first = m.search("filler 3 of u1", mode="dense", **about)
-        assert m.store.derived._dense is None
+        assert m.store.derived._vectors.index is None
         later = m.search("filler 3 of u1", mode="dense", **about)
-        assert m.store.derived._dense is not None
+        assert m.store.derived._vectors.index is not None
     assert [(hit.id, hit.score) for hit in first] == [(hit.id, hit.score) for hit in later] != []

@@ -240,11 +240,6 @@ class Derived:
         self._scope_sums = ScopeSums(self.database)
         self._corpus: CorpusState | None = None
 
-    @property
-    def _dense(self) -> VectorIndex | None:
-        """The index that scores all items, once it is loaded."""
-        return self._vectors.index
-
     # Facts about all scopes together.
 
     def corpus(self, connection: AnyConnection) -> CorpusState:

@@ -7,12 +7,12 @@ The world is that of `benchmarks.control.off_policy`. For each seed RSAC learns 
 and then plays 40 episodes of 50 decisions with the noise of its policy. A cell is an arm and a seed; "the logs" is that policy
 itself. A `score` is a mean return of ten episodes without exploration, but as said below.
 
-Logs first and then the world: 1,000 updates from these episodes by SAC with imitation, and after them 600 decisions of SAC
-alone, with an update for each. WSRL plays the first 200 with the policy of the logs and learns nothing meanwhile; it does not
-keep the logs. "without warm-up" learns at once, and does not keep the logs either. "logs kept" learns at once from batches of
-which half are logs. "without logs" is RSAC from nothing, whose first 200 decisions are drawn evenly. After every 100 decisions
-five episodes are played without exploration: `before` is their mean return after the logs, `dip` how far the worst of the first
-five means lies below it, and `score` the mean of the last three.
+Logs first and then the world: 1,000 updates from these episodes by SAC with imitation and the conservative loss, and after them
+600 decisions of SAC alone, with an update for each. WSRL plays the first 200 with the policy of the logs and learns nothing
+meanwhile; it does not keep the logs. "without warm-up" learns at once, and does not keep the logs either. "logs kept" learns at
+once from batches of which half are logs. "without logs" is RSAC from nothing, whose first 200 decisions are drawn evenly. After
+every 100 decisions five episodes are played without exploration: `before` is their mean return after the logs, `dip` how far
+the worst of the first five means lies below it, and `score` the mean of the last three.
 
 Logs alone (--alone): the same episodes and 40 of actions drawn evenly, and 1,000 updates. BC imitates all of it; IQL and CQL
 have all rewards. "a tenth" is IQL with the eight episodes alone that were drawn to have labels; "rewards filled in" and
@@ -51,7 +51,7 @@ FIRST: dict[str, dict[str, Any]] = {
     "without logs": {"warmup": 200},
 }
 """The settings of each arm that goes on in the world."""
-IMITATION: dict[str, Any] = {"clone": 20.0, "clone_source": "logs"}
+CAREFUL: dict[str, Any] = {"clone": 20.0, "clone_source": "logs", "conservative": 5.0}
 ALONE: dict[str, dict[str, Any]] = {
     "BC": {"learner": "bc"},
     "IQL": {"learner": "iql"},
@@ -87,8 +87,8 @@ def teacher(seed: int) -> tuple[tuple[tuple[Transition, ...], ...], float]:
 
 @cache
 def taught(seed: int, updates: int) -> dict[str, Any]:
-    """SAC with imitation, after its updates from logs."""
-    settings = replace(BASE, seed=seed, steps=0, warmup=0, logged=updates, **IMITATION)
+    """SAC with imitation and the conservative loss, after its updates from logs."""
+    settings = replace(BASE, seed=seed, steps=0, warmup=0, logged=updates, **CAREFUL)
     trainer = OffPolicyTrainer(settings, lambda: make_world(WORLD), {"logs": teacher(seed)[0]})
     list(trainer.train())
     return trainer.save()
@@ -116,7 +116,7 @@ def measure(arm: str, seed: int, updates: int, online: int) -> Row:
 def go_on(arm: str, seed: int, updates: int, online: int) -> Row:
     """A cell of those that go on in the world."""
     first = arm != "without logs"
-    fields = {"seed": seed, "steps": online, "logged": updates if first else 0, **(IMITATION if first else {})}
+    fields = {"seed": seed, "steps": online, "logged": updates if first else 0, **(CAREFUL if first else {})}
     logs = {"logs": teacher(seed)[0]} if first else {}
     trainer = OffPolicyTrainer(replace(BASE, **fields | FIRST[arm]), lambda: make_world(WORLD), logs)
     if first:

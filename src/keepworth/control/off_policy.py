@@ -47,7 +47,7 @@ from keepworth.control.worlds import MakeWorld, Worlds
 
 GREATEST_WEIGHT = 100.0
 """Of an action that IQL's actor imitates."""
-DRAWN = 10
+DRAWN = 4
 """Actions that CQL draws evenly, and by the policy, for its sum over all actions."""
 
 

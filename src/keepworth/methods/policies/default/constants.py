@@ -56,7 +56,7 @@ apart keep the search's order."""
 NEARER = 0.025
 """Of two items that were not tried, one that the search puts ahead is e = 2.7 times as likely to be the right one if the distance
 of their relative scores, times the reward that is expected without a trial, is this."""
-OFTEN, TRIES = 8.0, 0.4
+OFTEN, TRIES = 40.0, 0.4
 """A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
 of the times that it came back."""
 BOUND, SLACK = 3.0, 0.01

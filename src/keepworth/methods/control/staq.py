@@ -17,7 +17,6 @@ METHOD = Method(
     paper="arXiv 2506.13862",
     claim="With M large enough the update of the policy has no error, and returns oscillate less than with the last Q alone.",
     differs="Each kept critic has its memory, whose state was made by the critic before while an episode goes on.",
-    label="unmeasured",
     make=partial(make, learner="staq"),
     extra="control",
 )

@@ -2,9 +2,10 @@
 
 python -m benchmarks.methods.from_logs
 
-WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs. IQL
-is held against behaviour cloning and against itself with permuted rewards; logs that were filled in against IQL with all labels.
-StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate.
+WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs.
+IQL is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were
+filled in against IQL with all labels. StaQ is held against the policy of the last critics alone, in its return and in how much
+returns oscillate.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> None:
     begin(measuring(arguments(__doc__, json=False)).parse_args())
     for file, judges in (
         ("from_logs", {"wsrl": warm_start}),
-        ("logs_alone", {"iql": imitation, "ss_orl": filled_in}),
+        ("logs_alone", {"iql": imitation, "cql": conservatism, "ss_orl": filled_in}),
         ("staq", {"staq": oscillation}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
@@ -97,6 +98,15 @@ def imitation(measured: Measured) -> Measured:
     arms = [arm(name, scores[name], within=RETURNS) for name in names]
     before = "Mean return from logs alone, half of a policy and half at random"
     return fields(measured, arms, gaps, ["the same rewards, dealt out anew", "behaviour cloning"], GRU, before)
+
+
+def conservatism(measured: Measured) -> Measured:
+    """The record of CQL."""
+    scores = scores_of(measured)
+    gaps = [gap(other, scores["CQL"], scores[other]) for other in ("BC", "IQL")]
+    arms = [arm(name, scores[name], within=RETURNS) for name in ("CQL", "BC", "IQL")]
+    before = "Mean return from logs alone, half of a policy and half at random"
+    return fields(measured, arms, gaps, ["behaviour cloning"], GRU, before)
 
 
 def filled_in(measured: Measured) -> Measured:

@@ -265,6 +265,7 @@ RULES: dict[str, Rule] = {
         part=f"One world. {NOT_THE_PAPERS}",
     ),
     "iql": rule({"": above("BC", "rewards permuted")}, range=1000.0, part=f"One world. {NOT_THE_PAPERS}"),
+    "cql": rule({"": above("BC")}, range=1000.0, part=f"One world. {NOT_THE_PAPERS}"),
     "ss_orl": rule(
         {
             labels: {"level": [f"{labels} filled in minus all labels"], "room": [["rewards permuted", "all labels"]]}

@@ -49,7 +49,6 @@ IQL = Method(
         "Actor and critics have a memory each. Advantages are divided by their root mean square, so that the size of rewards "
         "does not matter, and the value of a state shares the critics' memory."
     ),
-    label="unmeasured",
     make=partial(make, learner="iql"),
     extra="control",
 )

@@ -45,7 +45,6 @@ METHOD = Method(
         "Besides actions, which are all that the paper's logs lack, rewards are filled in. The inverse model predicts one action "
         "and no distribution, and the learner has a memory."
     ),
-    label="unmeasured",
     make=make,
     extra="control",
 )

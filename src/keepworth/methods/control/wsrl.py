@@ -43,7 +43,6 @@ METHOD = Method(
         "Two critics without layer normalisation instead of ten, and one update per step instead of four. It learns from logs "
         "by SAC, with imitation of them or conservative, where the paper calibrates conservative values."
     ),
-    label="unmeasured",
     make=make,
     extra="control",
 )

@@ -104,7 +104,10 @@ def _is_of_the_new_one(old: Wording, new: Wording) -> bool:
 
 def _settings_differ(old: Wording, new: Wording) -> bool:
     """Return whether they are about where different software runs: "off in production", "on in staging"."""
-    theirs, ours = (word_list("settings") & {*wording.tokens} for wording in (old, new))
+    theirs, ours = (
+        {"prod" if word == "production" else word for word in word_list("settings") & {*wording.tokens}}
+        for wording in (old, new)
+    )
     return bool(theirs and ours) and theirs.isdisjoint(ours)
 
 

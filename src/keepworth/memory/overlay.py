@@ -496,11 +496,19 @@ class Bank:
 
     def nearest_to(self, texts: Sequence[str], k: int) -> list[list[Item]]:
         """Return for each text the `k` items most like it, best first."""
+        return [[hit.item for hit in hits] for hits in self.hits_nearest_to(texts, k)]
+
+    def hits_nearest_to(self, texts: Sequence[str], k: int) -> list[list[Hit]]:
+        """Return the same as hits, which know how near they are."""
         if not len(self):
             return [[] for _ in texts]
         mode = "lexical" if self._overlay.embedder is None else "hybrid"
-        request = replace(requested(k, mode, {}), unordered=True)
-        return [[hit.item for hit in hits] for hits in self._hits(texts, request)]
+        return self._hits(texts, replace(requested(k, mode, {}), unordered=True))
+
+    @property
+    def encoder_name(self) -> str:
+        """The name of the model by which items are near each other in meaning; "" without an encoder."""
+        return "" if self._overlay.embedder is None else self._overlay.embedder.identity.model
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
         """Return the `k` items nearest to `text` in meaning, with their cosines; none without an encoder."""

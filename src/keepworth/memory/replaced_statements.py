@@ -4,13 +4,14 @@
 
 In doubt it replaces nothing: a note too many costs less than a lost one. The older statements that share a word or a topic with
 the newer are each compared with it by some fifty signs (`change_signs`), which are weighed: the weights are in
-`change_weights.toml`, and were fitted by `benchmarks/memory/change_weights.py` to pairs of statements.
+`change_weights.toml`, and were fitted by `benchmarks/memory/change_weights.py` to pairs of statements. Where several older
+statements are there, all are judged together, too (`told_changes`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from keepworth.memory.change_gates import about_others
@@ -19,10 +20,12 @@ from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
 from keepworth.memory.patterns import read_file
 from keepworth.memory.switches import switch
+from keepworth.memory.told_changes import MOST_COMPARED, judge, may_tell_of_a_change, tells_no_state
 from keepworth.memory.wording import cue, read
 
-LONGEST = 400
-"""The most characters of a statement that is compared: a longer text says more than one thing."""
+LONGEST, LONGEST_JUDGED = 400, 140
+"""The most characters of a statement that is compared, and of one that is judged beside others: a longer text says more than one
+thing."""
 ALIKE = 0.02
 """Of several older statements those are replaced whose probability is at most this far below the highest."""
 
@@ -33,11 +36,56 @@ def _weights() -> tuple[float, float, dict[str, float]]:
     return read_weights["least"], read_weights["constant"], read_weights["weights"]
 
 
-def replaced_by(text: str, candidates: Iterable[Item]) -> list[str]:
-    """Return the ids of those of `candidates`, older statements of the same person, that the statement `text` replaces."""
-    scored = [(score(item.text, text), item) for item in candidates]
+def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, float] | None = None) -> list[str]:
+    """Return the ids of those of `candidates`, older statements of the same person, that the statement `text` replaces.
+
+    Args:
+        text: The newer statement.
+        candidates: The older ones.
+        nearness: By the id of each candidate, how near it is to the text in meaning, as a cosine; None if that is not known.
+    """
+    listed = list(candidates)
+    near = None if nearness is None else [nearness.get(item.id, 0.0) for item in listed]
+    place = closed_among([item.text for item in listed], text, near)
+    if place is not None:
+        return [listed[place].id]
+    scored = [(score(item.text, text), item) for item in listed]
     best = max((one for one, _ in scored), default=0.0)
     return [item.id for one, item in scored if one > 0.0 and one >= best - ALIKE]
+
+
+def closed_among(olds: Sequence[str], new: str, nearness: Sequence[float] | None = None) -> int | None:
+    """Return the place of the older statement that is judged to be closed by the newer one among all of them, or None.
+
+    Args:
+        olds: The older statements.
+        new: The newer one.
+        nearness: How near each is to the newer one in meaning, as a cosine; None if that is not known.
+    """
+    if len(new) > LONGEST_JUDGED or not may_tell_of_a_change(new):
+        return None
+    places = [at for at, old in enumerate(olds) if may_be_judged(old, new)]
+    if nearness is not None:
+        places = sorted(places, key=nearness.__getitem__, reverse=True)
+    places = places[:MOST_COMPARED]
+    given = [odds(olds[at], new) for at in places]
+    near = None if nearness is None else [nearness[at] for at in places]
+    closed = judge([olds[at] for at in places], new, given, near)
+    return None if closed is None else places[closed]
+
+
+def may_be_judged(old: str, new: str) -> bool:
+    """Return whether both state something short, one person says them, and nothing says surely that they are about different
+    things."""
+    if max(len(old), len(new)) > LONGEST_JUDGED or old == new:
+        return False
+    before, after = reading(old), reading(new)
+    return (
+        bool(before.wording.tokens and after.wording.tokens)
+        and before.wording.speaker == after.wording.speaker
+        and not (before.wording.silent or before.asks or after.asks or after.has("refused") or tells_no_state(old))
+        and not about_others(before, after)
+    )
 
 
 def replaces(old: str, new: str) -> bool:
@@ -65,13 +113,19 @@ def score(old: str, new: str) -> float:
     switched = switch(old, new)
     if switched is not None:
         return float(switched)
-    least, constant, weights = _weights()
+    probability = 1.0 / (1.0 + math.exp(-odds(old, new)))
+    return probability if probability > _weights()[0] else 0.0
+
+
+@lru_cache(16_384)
+def odds(old: str, new: str) -> float:
+    """Return the logarithm of the odds that the statement `new` replaces the older one `old`, by what the two say alone."""
+    _, constant, weights = _weights()
     best = -30.0
     for part in compared(old, new):
         pair = signs(old, part)
         best = max(best, constant + sum(weight * pair[name] for name, weight in weights.items()))
-    probability = 1.0 / (1.0 + math.exp(-min(30.0, best)))
-    return probability if probability > least else 0.0
+    return min(30.0, best)
 
 
 def compared(old: str, new: str) -> list[str]:

@@ -15,6 +15,7 @@ from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
+from keepworth.memory.told_changes import FITTED_TO
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected
@@ -64,13 +65,15 @@ class Facts:
             return
         if self.outdated is None:
             for fact in facts:  # one after the other: each is compared with the result of the facts before it
-                near, at = _like(parsed_claim(fact.text), bank), fact.said_at or finished.said_at
+                like, at = _like(parsed_claim(fact.text), bank), fact.said_at or finished.said_at
+                near = [item for item, _ in like]
                 later = [item for item in near if is_before(at, item.said_at or item.written_at)]
                 gone = [item for item in near if item not in later]
-                gone = _find_replaced(fact.text, gone) + list(_find_replacing(fact.text, later, bank))
+                nearness = {item.id: cosine for item, cosine in like} if bank.encoder_name == FITTED_TO else None
+                gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
                 yield _taking_over(fact, gone)
             return
-        similar = [_like(parsed_claim(fact.text), bank) for fact in facts]
+        similar = [[item for item, _ in _like(parsed_claim(fact.text), bank)] for fact in facts]
         asked = [index for index, similar_facts in enumerate(similar) if similar_facts]
         answers: Sequence[Sequence[int]] = ()
         if asked:
@@ -136,18 +139,28 @@ def stated_in(text: str) -> tuple[Claim, ...]:
     return tuple(claims(text)) or (parsed_claim(text),)
 
 
-def _like(claim: Claim, bank: Bank) -> list[Item]:
-    """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session."""
+def _like(claim: Claim, bank: Bank) -> list[tuple[Item, float]]:
+    """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session; with the cosine of
+    each with its text, 0 where that is not known."""
     if claim.attribute == "plan" or len(claim.text) > LONGEST or not len(bank):
         return []  # what is so long says more than one thing, and replaces none: to look for it would cost most of a write
-    near = {item.id: item for result in bank.nearest_to(asked_for(claim), KNOWN) for item in result}
-    return [item for item in near.values() if item.scope == bank.scope and item.open]
+    near: dict[str, tuple[Item, float]] = {}
+    for number, hits in enumerate(bank.hits_nearest_to(asked_for(claim), KNOWN)):
+        for hit in hits:  # the first search is for the text itself
+            near.setdefault(hit.id, (hit.item, (hit.dense or 0.0) if number == 0 else 0.0))
+    return [(item, cosine) for item, cosine in near.values() if item.scope == bank.scope and item.open]
 
 
-def _find_replaced(text: str, earlier: Sequence[Item]) -> list[Item]:
-    """Returns those of some earlier items which the statement `text` replaces."""
+def _find_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None = None) -> list[Item]:
+    """Returns those of some earlier items which the statement `text` replaces.
+
+    Args:
+        text: The statement.
+        earlier: The items.
+        nearness: How near each item is to the statement in meaning, by its id; None if that is not known.
+    """
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
-    ids = {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier))
+    ids = {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
     return [item for item in earlier if item.id in ids]
 
 

@@ -94,7 +94,7 @@ def test_change_among_several_statements_closes_the_changed(encoder: str | None)
     ("The feature flag is off in prod.", "The feature flag was switched on in production.", True),
     ("The feature flag is off in prod.", "The feature flag was switched on in staging.", False),
 ])  # fmt: skip
-def test_statements_judged_together_keep_what_stays(old: str, new: str, gone: bool) -> None:
+def test_statements_judged_together_close_one_at_most(old: str, new: str, gone: bool) -> None:
     others = [Item("m1", "I work in Leeds."), Item("m2", "My sister is a nurse.")]
     near = {"m1": 0.1, "m2": 0.1, "m3": 0.6}
     for nearness in (None, near):

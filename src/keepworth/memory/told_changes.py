@@ -72,19 +72,19 @@ class ToldStatement:
         plain = wording.plain
         cuts = [match.start() for match in _CLAUSE.finditer(plain)]
         self.clauses = [bisect_right(cuts, start) for start in wording.starts]
-        self.told: dict[str, list[int]] = {}
+        self.kinds: dict[str, list[int]] = {}
         for kind, pattern in _kinds().items():
             places = [match.start() for match in pattern.finditer(plain)]
             if kind in DENIABLE:
                 places = [at for at in places if _DENIED.search(plain[:at]) is None]
-            self.told[kind] = [bisect_right(cuts, at) for at in places]
+            self.kinds[kind] = [bisect_right(cuts, at) for at in places]
         heads = [[at for at, clause in enumerate(self.clauses) if clause == number] for number in range(len(cuts) + 1)]
         self.subjects = [_subject(wording, places) for places in heads if places]
         self.first = self.subjects[0] if self.subjects else ("none", frozenset[str]())
         self.values = {
-            kind: found
+            kind: matched
             for kind, pattern in _patterns("values").items()
-            if (found := frozenset(match[0].lower().strip() for match in pattern.finditer(plain)))
+            if (matched := frozenset(match[0].lower().strip() for match in pattern.finditer(plain)))
         }
 
     @property
@@ -95,7 +95,7 @@ class ToldStatement:
 
 
 @lru_cache(4096)
-def _told(text: str) -> ToldStatement:
+def _read_statement(text: str) -> ToldStatement:
     return ToldStatement(text)
 
 
@@ -140,43 +140,43 @@ def _subject(wording: Wording, places: Sequence[int]) -> tuple[str, frozenset[st
 
 def may_tell_of_a_change(text: str) -> bool:
     """Return whether a statement has words of a change, and not only such as are so beside, once, long ago, or wished."""
-    return any(_told(text).told[kind] for kind in CHANGING) and not tells_of_none(text)
+    return any(_read_statement(text).kinds[kind] for kind in CHANGING) and not tells_of_none(text)
 
 
 def tells_of_none(text: str) -> bool:
     """Return whether a statement says again how things are, or how they are beside, once, long ago or by wish, and tells of no
     change surely."""
-    told = _told(text).told
-    if told["still"]:
+    kinds = _read_statement(text).kinds
+    if kinds["still"]:
         return True
-    passing = any(told[kind] for kind in ("past", "also", "once", "modal"))
-    return passing and not any(told[kind] for kind in SURELY)
+    passing = any(kinds[kind] for kind in ("past", "also", "once", "modal"))
+    return passing and not any(kinds[kind] for kind in SURELY)
 
 
 def tells_no_state(text: str) -> bool:
     """Return whether a statement tells a wish, an opinion or what was said, and nothing that could end."""
-    told = _told(text).told
-    return bool(told["modal"] or told["told"])
+    kinds = _read_statement(text).kinds
+    return bool(kinds["modal"] or kinds["told"])
 
 
 @lru_cache(1024)
 def _signs_of_new(text: str) -> dict[str, float]:
     """Return the signs that are the same for all older statements."""
-    new = _told(text)
-    wording, told = new.wording, new.told
+    new = _read_statement(text)
+    wording, kinds = new.wording, new.kinds
     tokens = set(wording.tokens)
     tokens |= {f"{one}_{other}" for one, other in zip(wording.tokens, wording.tokens[1:], strict=False)}
     tokens |= {f"<{first}" for first in wording.tokens[:1]}
-    changing = sum(bool(told[kind]) for kind in CHANGING[:-1])
+    changing = sum(bool(kinds[kind]) for kind in CHANGING[:-1])
     return {
-        **{f"tells {kind}": float(bool(places)) for kind, places in told.items()},
-        **{f"tells {kind} twice": float(len(told[kind]) > 1) for kind in TWICE},
+        **{f"tells {kind}": float(bool(places)) for kind, places in kinds.items()},
+        **{f"tells {kind} twice": float(len(kinds[kind]) > 1) for kind in TWICE},
         **{f"first about {kind}": float(new.first[0] == kind) for kind in SUBJECTS},
         **{f"word {word}": float(word in tokens) for word in _words("manner")},
         "asks": float("?" in text),
-        "tells of a change": float(bool(changing or told["asked"])),
+        "tells of a change": float(bool(changing or kinds["asked"])),
         "kinds that tell of a change": float(min(5, changing)),
-        "kinds that tell of something else": float(min(4, sum(bool(told[kind]) for kind in KEEPING[:-1]))),
+        "kinds that tell of something else": float(min(4, sum(bool(kinds[kind]) for kind in KEEPING[:-1]))),
         "something new": float(_NEW.search(wording.plain) is not None),
         "newer is past": float(new.read.is_of_the_past),
         "newer states nothing": float(wording.silent),
@@ -185,14 +185,14 @@ def _signs_of_new(text: str) -> dict[str, float]:
 
 def _signs_of_pair(old_text: str, new_text: str) -> dict[str, float]:
     """Return the signs that a pair has by itself, with some that `signs_together` takes for others."""
-    old, new = _told(old_text), _told(new_text)
+    old, new = _read_statement(old_text), _read_statement(new_text)
     before, after = old.read, new.read
     theirs, ours = shared(before, after)
-    content, known = new.wording.content, old.wording.content
+    content, words_of_old = new.wording.content, old.wording.content
     clauses = {clause for clause, stem in zip(new.clauses, new.wording.stems, strict=True) if stem in ours}
     kind, subject = new.first
     of_old, persons = old.first[0], old.persons
-    stranger = kind in ("kin", "name", "people") and subject.isdisjoint(known)
+    stranger = kind in ("kin", "name", "people") and subject.isdisjoint(words_of_old)
     by_name = stranger and kind != "people"
     same = not persons.isdisjoint(content)
     mine, both_mine = of_old in ("me", "mine", "none"), kind in ("me", "mine", "none")
@@ -200,7 +200,7 @@ def _signs_of_pair(old_text: str, new_text: str) -> dict[str, float]:
     strange = sum(topics_of(word).isdisjoint(before.weighed_topics) for word in foreign)
     thing = kind in ("thing", "mine")
     signs: dict[str, bool | float] = {
-        **{f"tells {name} of it": not clauses.isdisjoint(places) for name, places in new.told.items()},
+        **{f"tells {name} of it": not clauses.isdisjoint(places) for name, places in new.kinds.items()},
         "share named": len(theirs) / max(1, len(before.weighed)),
         "something named": bool(ours),
         "older about kin": of_old == "kin",
@@ -214,26 +214,26 @@ def _signs_of_pair(old_text: str, new_text: str) -> dict[str, float]:
         "stranger, older about me": stranger and mine,
         "stranger, older about another": stranger and of_old in ("kin", "name"),
         "strangers alone": all(
-            who in ("kin", "name", "people") and words.isdisjoint(known) for who, words in new.subjects
+            who in ("kin", "name", "people") and words.isdisjoint(words_of_old) for who, words in new.subjects
         ),
         "same person": same,
         "same subject": not subject.isdisjoint(old.first[1]),
-        "subject is known": bool(subject) and subject <= known,
+        "subject is known": bool(subject) and subject <= words_of_old,
         "both about me": mine and both_mine,
-        "about another thing": thing and bool(subject) and subject.isdisjoint(known),
-        "about another such thing": thing and not subject.isdisjoint(known) and not subject <= known,
-        "another relative": bool(after.kin - known),
-        "another owner": bool(after.owners - known),
+        "about another thing": thing and bool(subject) and subject.isdisjoint(words_of_old),
+        "about another such thing": thing and not subject.isdisjoint(words_of_old) and not subject <= words_of_old,
+        "another relative": bool(after.kin - words_of_old),
+        "another owner": bool(after.owners - words_of_old),
         "relative left out": bool(before.kin - content),
         "name left out": bool(before.capitals - content),
         "words beside": min(8, len(foreign)) / 4,
         "words of a topic": strange < len(foreign),
         "shared topic": not before.weighed_topics.isdisjoint(after.topics),
         "named first": 0 in clauses,
-        "older ended": bool(old.told["ended"]),
-        "older past": bool(old.told["past"]) or before.is_of_the_past,
-        "older modal": bool(old.told["modal"]),
-        "older also": bool(old.told["also"]),
+        "older ended": bool(old.kinds["ended"]),
+        "older past": bool(old.kinds["past"]) or before.is_of_the_past,
+        "older modal": bool(old.kinds["modal"]),
+        "older also": bool(old.kinds["also"]),
         "older denied": before.has("denied"),
         "older calls": _CALLED.search(old.wording.plain) is not None,
         "older has a value": bool(old.values),
@@ -258,10 +258,12 @@ def signs_together(
         odds: What `replaced_statements` gives each pair.
         nearness: How near each is to the newer one in meaning, as a cosine; None if that is not known.
     """
-    told, rows = _signs_of_new(new), [_signs_of_pair(old, new) for old in olds]
+    alike, rows = _signs_of_new(new), [_signs_of_pair(old, new) for old in olds]
     most = max((row["share named"] for row in rows), default=0.0)
     nearest = max(nearness or (), default=0.0)
-    clean = told["tells of a change"] * (1 - told["tells modal"]) * (1 - told["tells also"]) * (1 - told["tells past"])
+    clean = (
+        alike["tells of a change"] * (1 - alike["tells modal"]) * (1 - alike["tells also"]) * (1 - alike["tells past"])
+    )
     for at, row in enumerate(rows):
         share = row["share named"]
         if nearness is None:
@@ -279,14 +281,14 @@ def signs_together(
         row |= {
             "most named": float(share >= most),
             "close": close,
-            **{f"close, {kind}": told[f"tells {kind}"] * close for kind in (*CHANGING, *KEEPING)},
+            **{f"close, {kind}": alike[f"tells {kind}"] * close for kind in (*CHANGING, *KEEPING)},
             "close, another value": row["another value"] * close,
             "close, stranger": row["stranger first"] * close,
             "close, changed": clean * (1 - row["stranger first"]) * close,
             "odds": max(-6.0, min(4.0, odds[at])),
             "likely": float(odds[at] > 0),
         }
-    return [{**told, **row} for row in rows]
+    return [{**alike, **row} for row in rows]
 
 
 @cache

@@ -14,7 +14,7 @@ from benchmarks.nights.disk import Disk, Fault
 from benchmarks.nights.night import Failure, Tally, drawn_steps, run_night
 from benchmarks.nights.planted import mistakes, plant
 from benchmarks.nights.run import shrink
-from keepworth.memory.errors import NotAMemoryFile, StorageFailed
+from keepworth.memory.errors import NotAMemoryFile, StorageFailed, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 
@@ -118,3 +118,20 @@ def test_update_that_is_refused_for_a_read_did_not_happen(path: Path, disk: Disk
             with Memory(path, encoder=None) as other:  # its log is moved into the file, which is then read again
                 other.add(f"other {at} " + "x" * 9000)
         assert refused
+
+
+def test_purge_that_is_refused_for_a_sync_did_not_happen(path: Path, disk: Disk):
+    """After the transaction an erasure packs the file, which syncs it too: a failure there takes nothing back."""
+    with Memory(path, encoder=None, durability="power") as m:
+        ids, done = [m.add(f"note {number}").id for number in range(12)], []
+        for at, id in enumerate(ids):
+            disk.fault = Fault("sync", at, lasting=True)
+            try:
+                done.append(m.forget(id, purge_history=True).log_emptied)
+            except StorageFailed:
+                assert m.get(id).text == f"note {at}"
+            else:
+                with pytest.raises(UnknownItem, match="was erased"):
+                    m.get(id)
+            disk.fault = None
+        assert {False, True} <= {*done}

@@ -392,19 +392,19 @@ def finish(store: Store) -> bool:
     database = store.database
     if database.in_memory:
         return True
-    with database.reading() as connection:
-        noted = fact(connection, UNFINISHED)
     try:
+        with database.reading() as connection:
+            noted = fact(connection, UNFINISHED)
         packed = noted != "1" or database.pack()
         if not database.truncate_log():
             return False
-    except (Busy, StorageFull, StorageFailed) as problem:
+        if noted:
+            database.write(lambda connection: drop(connection, [UNFINISHED]))
+    except (Busy, StorageFull, StorageFailed) as problem:  # the erasure itself is written
         _LOG.warning(
             "erasing from %s is to be finished by `compact`, or when it is next opened: %s", database.path, problem
         )
         return False
-    if noted:
-        database.write(lambda connection: drop(connection, [UNFINISHED]))
     return packed
 
 

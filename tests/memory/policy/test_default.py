@@ -633,6 +633,28 @@ def test_best_failed_action_gets_no_warning_beside_an_untried_one() -> None:
     assert {action for action, weight, _ in advice if weight < 0.0} == {"refund", "repair"}
 
 
+LETTERS = """alpha bravo cedar delta ember fjord glade haven inlet jolly kiosk lemon mango noble ocean pearl quilt river stone
+tulip umbra vivid wheat xenon yacht zebra"""
+
+
+def test_an_action_that_succeeded_once_is_advised_where_no_question_returns() -> None:
+    """Each letter has other words beside the one that counts, and most of them go to the wrong team."""
+    words = LETTERS.split()
+    memory, teams, right = (
+        Memory(encoder="hashing", seed=0),
+        tuple(f"team {n}" for n in range(6)),
+        {"invoice": "team 2", "parcel": "team 4"},
+    )
+    for number in range(24):
+        thing = ("invoice", "parcel")[number % 2]
+        team = teams[(number // 2 if number < 12 else number) % 6]
+        letter = " ".join(words[place % 26] for place in (number, 5 * number + 3, 7 * number + 1))
+        play(memory, f"about my {thing} {letter}", team, float(team == right[thing]), teams)
+    for thing, team in right.items():
+        advice = memory.episode(f"about my {thing} and nothing else of it").search(actions=teams).advice
+        assert {action for action, weight, _ in advice if weight > 0.0} == {team}
+
+
 def test_policy_learns_actions_per_person(tmp_path: Path) -> None:
     offered, draw, right = ("tea", "coffee", "juice", "water"), random.Random(0), 0
     memory = Memory(tmp_path / "m.mem", encoder="hashing", seed=0)

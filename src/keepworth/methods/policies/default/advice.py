@@ -13,7 +13,7 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.constants import ADVISED, HEARD, SPOKEN, TELLING, VOTES
+from keepworth.methods.policies.default.constants import HEARD, SPOKEN, TELLING, VOTES
 from keepworth.methods.policies.default.judgement import CandidateJudge
 from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
 
@@ -90,7 +90,7 @@ class Advising(CandidateJudge):
         records = dict[str, str]()
         for index in (best_first[0], *reversed(best_first[1:])):
             against = index != best_first[0]
-            if (-gains[index] if against else gains[index]) < ADVISED:
+            if (-gains[index] if against else gains[index]) <= 0.0:
                 continue
             if against and index == spared and not (named or self._steps):
                 continue
@@ -106,7 +106,7 @@ class Advising(CandidateJudge):
                 pieces += cited
             records[actions[index]] = _say(actions[index], learned, index, against=against, by_role=by_role)
         # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
-        failing = {actions[index] for index in best_first if gains[index] <= -ADVISED}
+        failing = {actions[index] for index in best_first if gains[index] < 0.0}
         others = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
         chosen = (*in_role, *nearest_first((*pieces[:most], *others), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)

@@ -83,9 +83,9 @@ PROVEN = 5
 """Number of items that are candidates wherever the search puts them, as they were right at the question."""
 CLEAR = 1.25
 """A gain is clear of chance if it exceeds this over the root of the number of rewards: 2.5 standard deviations."""
-ADVISED, SPOKEN = 0.01, 0.1
-"""An action is advised if its gain is at least ADVISED and the estimates of actions have at least the weight SPOKEN together:
-without them much is said where rewards say nothing."""
+SPOKEN = 0.1
+"""Actions are advised if the estimates of actions have at least this weight together: without it much is said where rewards say
+nothing."""
 TELLING, HEARD = 0.1, 0.2
 """The same for a role of an action: its least gain, and the least weight of the estimates of roles. There are few roles, so that
 some gain a little by chance."""

@@ -11,12 +11,13 @@ import pytest
 
 import keepworth
 from benchmarks.nights.disk import Disk, Fault
-from benchmarks.nights.night import Failure, Tally, drawn_steps, run_night
+from benchmarks.nights.night import Failure, Request, Server, Tally, drawn_steps, run_night
 from benchmarks.nights.planted import mistakes, plant
 from benchmarks.nights.run import shrink
 from keepworth.memory.errors import NotAMemoryFile, StorageFailed, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
+from keepworth.serving.calls import NotServed
 
 
 @pytest.fixture
@@ -135,3 +136,29 @@ def test_purge_that_is_refused_for_a_sync_did_not_happen(path: Path, disk: Disk)
                     m.get(id)
             disk.fault = None
         assert {False, True} <= {*done}
+
+
+def test_request_that_a_server_carried_out_is_not_refused_for_its_kept_answer(path: Path, disk: Disk):
+    """The answer is kept for whoever sends the request again, in a write of its own, and the disk may refuse that one."""
+    server = Server(str(path), {"encoder": None, "durability": "power"})
+    there, kept = list[str](), set[bool]()
+    for at in range(5):
+        request = Request("POST", "/items", {"content": f"note {at}"}, key=f"request {at}")
+        disk.fault = Fault("sync", at, lasting=True)
+        try:
+            server.answer(request)
+            there.append(f"note {at}")
+        except NotServed as refusal:
+            assert "nothing was written" in str(refusal)
+        disk.fault = None
+        assert [item.text for item in server.memory.get_all()] == there
+        if there and there[-1] == f"note {at}":
+            try:
+                server.answer(request)
+            except NotServed as refusal:
+                assert "carried out before, and its answer is not kept" in str(refusal)
+                kept.add(False)
+            else:
+                kept.add(True)
+        assert [item.text for item in server.memory.get_all()] == there
+    assert kept == {False, True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from keepworth.serving.verb import Verb, verb
 from keepworth.serving.verbs import VERBS, VerbCaller
 from keepworth.serving.wire import plain
 
+_LOG = logging.getLogger("keepworth.serving")
 BASE = "/v1/memory"
 _LONGEST_KEY = 255
 _KEY = "idempotency-key"
@@ -133,7 +135,10 @@ def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCa
                 answer = answered()
         except RequestUnderWay as other:
             raise under_way() from other
-        keep_answer(store, name, digest, json.dumps(answer))
+        try:
+            keep_answer(store, name, digest, json.dumps(answer))
+        except (errors.Busy, errors.StorageFull, errors.StorageFailed) as refused:  # the request itself is carried out
+            _LOG.warning("the answer to a request is not kept for whoever sends it again: %s", refused)
         return answer
 
 

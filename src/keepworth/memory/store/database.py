@@ -472,7 +472,7 @@ class Database(Backend):
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
             # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused.
             with contextlib.suppress(apsw.Error):
-                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS['process']}")
+                connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")

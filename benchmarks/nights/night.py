@@ -202,6 +202,7 @@ class Night:
         self.known: set[bytes] = set()  # digests of the images that were looked at
         self.usual: Counter[tuple[str, str]] = Counter()  # how many accesses a verb makes, by the kind of fault
         self.present = ""  # the fault that is looked at
+        self.cut_off = False  # whether a killed process left a write that it did not publish
         self.started = 0  # the newest entry when the present step began
         self.encoder = by_name.encoder(ENCODER)
         self.vectors: dict[str, Any] = {}
@@ -282,7 +283,7 @@ class Night:
         else:
             before = self.disk.begin()
             self.do(number, step.verb, act)
-            if faulty:
+            if faulty and not self.cut_off:
                 self.look_at_images(before, self.disk.events, step.verb, draw)
         self.present = ""
         other = self.handles[int(draw.random() * len(self.handles))]
@@ -338,6 +339,9 @@ class Night:
             head = int(watch.memory.snapshot()[1:])
         there = {entry.seq for entry in self.model.entries}
         numbers = [seq for seq in range(before + 1, head + 1) if seq not in there]
+        # What a killed process had written but not published lies in the log until the next write, and whoever opens the file
+        # after a kill of all processes finds it.
+        self.cut_off = not numbers and (dead or self.cut_off)
         if error is not None and numbers and not dead:
             raise Failure("what was refused did not happen", f"{verb}: {type(error).__name__} and entries {numbers}")
         if error is None or numbers:
@@ -389,10 +393,10 @@ class Night:
             self.present = ""
         if handle is not self.handles[number]:  # it was killed, and may have been in the middle of a step
             return True
-        if not done and fault.fired:
+        if not done and fault.fired and not self.cut_off:
             # Whoever opens it after a kill must not see what was refused.
             self.inspect(self.disk.platters.after_kill(), {self.model.head}, f"refused {kind}", step.verb, draw)
-        if done:
+        if done and not self.cut_off:
             self.look_at_images(before, self.disk.events, step.verb, draw)
         return done or not fault.fired
 
@@ -933,7 +937,12 @@ class Night:
             lambda numbers, at: [
                 Entry(seq, at, "reward", user, "", shown, value=value, source=by, episode=inside) for seq in numbers
             ],
-            lambda outcome, numbers: _same([outcome.applied] if outcome.applied else [], [True] * len(numbers), ""),
+            # A reward of what is not there any more is journaled, too.
+            lambda outcome, numbers: _same(
+                [True] * (outcome.applied or (bool(numbers) and outcome.reason == "no known item was shown")),
+                [True] * len(numbers),
+                "",
+            ),
             refusals=(UnknownEpisode, ClosedEpisode),
         )
 
@@ -1026,12 +1035,12 @@ class Night:
     def _tied(self) -> set[str]:
         """Return the items from which others were made, and those that were said twice: what is left of such an item after it is
         erased is the engine's affair."""
-        tied, texts = set[str](), Counter(entry.text for entry in self.model.entries if entry.kind == "add")
+        tied, texts = set[str](), Counter(entry.text for entry in self.model.entries if entry.text)
         for entry in self.model.entries:
             if entry.kind in ("supersede", "merge"):
                 tied |= {*entry.targets, f"m{entry.seq}"}
-            if entry.kind == "add" and texts[entry.text] > 1:
-                tied.add(f"m{entry.seq}")
+            if texts[entry.text] > 1:
+                tied |= {*entry.targets, f"m{entry.seq}"}
         return tied
 
     def _bury_words(self, entry: Entry) -> None:

@@ -470,9 +470,10 @@ class Database(Backend):
         super()._roll_back(connection)
         if self._committing == threading.get_ident() and not self.in_memory:
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
-            # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused.
+            # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused,
+            # but for the head of a log that begins anew: without that, a loss of power could damage the file.
             with contextlib.suppress(apsw.Error):
-                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS['process']}")
                 connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")

@@ -472,13 +472,22 @@ class Database(Backend):
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
             # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused,
             # but for the head of a log that begins anew: without that, a loss of power could damage the file.
+            replaced = False
             with contextlib.suppress(apsw.Error):
                 connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS['process']}")
                 connection.execute("BEGIN IMMEDIATE")
                 for step in (1, -1):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")
                 connection.execute("COMMIT")
+                replaced = True
             super()._roll_back(connection)
+            if not replaced and isinstance(connection, apsw.Connection):
+                # The refused write was the first of a log that begins anew, so all before it lies in the file, and the log can
+                # be cut off. Where there is more in it, or somebody reads from it, nothing happens.
+                connection.set_busy_handler(None)
+                with contextlib.suppress(apsw.Error):
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                connection.set_busy_handler(_Patience(self._timeout))
             with contextlib.suppress(apsw.Error):
                 connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self._durability]}")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
 from keepworth.evaluation.arms import Settings, StreamConditions, method_for, run_job
 from keepworth.evaluation.stream_claims import CONTROLS
+from keepworth.memory import event_loop
 from keepworth.memory.by_name import policies_of_cases
+from keepworth.memory.memory import Memory
 from keepworth.registry import method
 from keepworth.worlds.streams import worlds
 
@@ -53,6 +56,22 @@ def test_stream_command_runs_arms_and_prints_verdicts(tmp_path: Path) -> None:
     assert (out / "rows.jsonl").read_text() == rows
     with pytest.raises(KeepworthError, match="other split"):
         stream(out, *SMALL, "--split", "held-out")
+
+
+def test_stream_command_says_nothing_of_its_own_event_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the user's own loop, which waits for a memory, that a warning names."""
+    monkeypatch.setattr(event_loop, "_warned", False)
+    small = ["--streams", "near-miss", "--arms", "none,default", "--length", "3", "--seeds", "3", "--method", "default"]
+    assert stream(tmp_path / "run", *small).exit_code == 0
+    assert "event loop" not in caplog.text
+
+    async def ask() -> None:
+        Memory(encoder=None).search("a cat")
+
+    asyncio.run(ask())
+    assert "inside an event loop" in caplog.text
 
 
 def test_without_this_projects_method_the_verdict_is_about_the_arm_named_last_and_curves_left_out_are_named(

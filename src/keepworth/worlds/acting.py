@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.choose.pool import Advice
 from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.event_loop import expecting_event_loop
 from keepworth.memory.item import ItemKind
 from keepworth.memory.search.search import Hits
 from keepworth.records.episode import Observation, Shown
@@ -57,7 +58,8 @@ class FunctionActor:
         hits = Hits(())
         if memory is not None:
             actions = () if self._worded is not None else observation.actions
-            hits = memory.search(observation.text, actions=actions, top_k=self._top_k)
+            with expecting_event_loop():
+                hits = memory.search(observation.text, actions=actions, top_k=self._top_k)
         chosen = self._choose(observation, hits)
         action = chosen if isinstance(chosen, str) else await chosen
         if observation.actions and action not in observation.actions:

@@ -72,7 +72,8 @@ def nights(source: Path, count: int, steps: int) -> dict[str, Any]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
         if not record.exists():
-            return {"failures": [{"claim": "it runs", "detail": done.stderr[-300:]}], "nights": 1}
+            # The last line is the error; those above it name folders of this machine.
+            return {"failures": [{"claim": "it runs", "detail": done.stderr.strip().splitlines()[-1]}], "nights": 1}
         out: dict[str, Any] = json.loads(record.read_text("utf-8"))
         return out
 

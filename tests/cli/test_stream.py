@@ -58,7 +58,7 @@ def test_stream_command_runs_arms_and_prints_verdicts(tmp_path: Path) -> None:
         stream(out, *SMALL, "--split", "held-out")
 
 
-def test_stream_command_says_nothing_of_its_own_event_loop(
+def test_stream_command_does_not_warn_of_its_own_event_loop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the user's own loop, which waits for a memory, that a warning names."""

@@ -105,3 +105,20 @@ def claude(row: dict[str, Any]) -> str:
         ]
         messages.append({"role": "user", "content": results})
     raise AssertionError
+
+
+def claude_runs(row: dict[str, Any]) -> str:
+    """The loop that Anthropic's client brings; newer ones ask the server to hold the conversation, and go on without."""
+
+    @anthropic.beta_tool(name="add", description="Adds.")
+    def tool(a: int, b: int) -> str:
+        return add(a, b)
+
+    runner = anthropic.Anthropic().beta.messages.tool_runner(
+        model="tiny",
+        max_tokens=100,
+        tools=[tool],
+        messages=[{"role": "user", "content": row["prompt"]}],
+        system="Use the tool.",
+    )
+    return "".join(part.text for part in runner.until_done().content if part.type == "text")

@@ -23,7 +23,7 @@ from tests.learning.intercepted import Scripted, rollouts
 openai = pytest.importorskip("openai")
 pytest.importorskip("anthropic")
 
-from tests.learning.agents_of_others import chats, claude, responds, streams  # noqa: E402
+from tests.learning.agents_of_others import chats, claude, claude_runs, responds, streams  # noqa: E402
 
 ROWS = tuple({"prompt": f"What is {a} + 4?", "answer": str(a + 4)} for a in range(3, 6))
 
@@ -53,7 +53,9 @@ def drawn_in(episodes: Sequence[Episode]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "agent", [chats, streams, responds, claude, "command"], ids=lambda each: getattr(each, "__name__", each)
+    "agent",
+    [chats, streams, responds, claude, claude_runs, "command"],
+    ids=lambda each: getattr(each, "__name__", each),
 )
 def test_agents_of_every_format_are_recorded_as_they_were_drawn(
     model: Scripted, agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

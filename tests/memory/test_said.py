@@ -608,3 +608,10 @@ def test_long_text_is_encoded_once_for_storage_only() -> None:
 def test_request_that_is_only_repeated_is_no_statement(memory: Memory, said: str, before: str, kept: list[str]) -> None:
     items = memory.add([{"role": "user", "content": said, "before": before}], infer=True)
     assert [item.text for item in items] == kept
+
+
+@pytest.mark.parametrize(
+    "text", ["my dentist is dr. alvarez", "we meet at st. james park on friday", "mrs. okafor teaches our son"]
+)
+def test_titles_in_lower_case_end_no_sentence(memory: Memory, text: str) -> None:
+    assert Spoken(memory).kept(text) == [plain(text)]

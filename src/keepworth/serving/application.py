@@ -395,7 +395,7 @@ class _Errors:
             headers["Retry-After"] = str(RETRY_AFTER)
         shape = _by_path(self.shapes, path)
         if shape is not None:
-            body = shape(error.status, str(error), phrase.replace(" ", ""))
+            body = error.shaped(shape, phrase.replace(" ", ""))
             return Response(json.dumps(body), error.status, headers, "application/json")
         code = error.code or phrase.title().replace(" ", "")
         _, says, tail = error.message.rpartition(": ")

@@ -23,6 +23,7 @@ class NotServed(KeepworthError):
         hang_up: Whether to close the connection.
         code: The name of the error; "" for the name of the status.
         about, value: The field that is wrong, and its value.
+        details: What a client's own code reads of the refusal, in the formats of models' providers.
     """
 
     def __init__(
@@ -35,11 +36,20 @@ class NotServed(KeepworthError):
         code: str = "",
         about: str = "",
         value: object = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message, fix)
         self.status = status
         self.hang_up = hang_up
         self.code, self.about, self.value = code, about, value
+        self.details = details
+
+    def shaped(self, shape: ErrorShape, kind: str) -> dict[str, Any]:
+        """Return the body of the response in a provider's form of errors."""
+        body = shape(self.status, str(self), kind)
+        if self.details is not None and isinstance(body.get("error"), dict):
+            body["error"]["details"] = dict(self.details)
+        return body
 
 
 @dataclass(frozen=True, slots=True)

@@ -454,6 +454,13 @@ class MessagesCalls(AnsweredFormat):
         return super()._schema({"function": function})
 
     def _require_text(self, values: dict[str, Any]) -> None:
+        if values.pop("thread", None) is not None:
+            raise NotServed(
+                "thread is not supported: no conversation is held here between calls.",
+                "Send the whole conversation, without thread.",
+                about="thread",
+                details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
+            )
         for name in ("output_format", "output_config"):
             if as_object(as_object(values.pop(name, None)).get("format")).get("type", "text") != "text":
                 raise _no_grammar(name)

@@ -84,8 +84,8 @@ class ModelTransport(httpx.AsyncBaseTransport):
             call = format.read(json_object(content or b"{}"))
             return format.written(self._answer(call, left), call, {MODEL_HEADER: self.model.name})
         except KeepworthError as error:
-            status = error.status if isinstance(error, NotServed) else 400
-            return _json(answer_error(status, str(error), type(error).__name__), status)
+            refusal = error if isinstance(error, NotServed) else NotServed(error.message, error.fix)
+            return _json(refusal.shaped(answer_error, type(error).__name__), refusal.status)
 
     def render(self, path: str, body: Body) -> str | None:
         """Return the prompt that the model reads for a call, or None for a call that it would refuse."""

@@ -56,9 +56,11 @@ class PositionOnly(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
 class Held(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A world whose actions are held for some steps, and pay their sum."""
 
+    held = HELD
+
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         total = 0.0
-        for _ in range(HELD):
+        for _ in range(self.held):
             observation, reward, over, cut, info = self.env.step(action)
             total += float(reward)
             if over or cut:

@@ -1,11 +1,12 @@
-"""Writes the evidence of what learns from logs, and of StaQ, from the cells of `benchmarks.control.from_logs` and `.staq`.
+"""Writes the evidence of what learns from logs, of StaQ, LaRe and Sequence RL, from the cells of `benchmarks.control`.
 
 python -m benchmarks.methods.from_logs
 
-WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs.
-IQL is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were
-filled in against IQL with all labels. StaQ is held against the policy of the last critics alone, in its return and in how much
-returns oscillate.
+WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs. IQL
+is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were filled
+in against IQL with all labels. LaRe is held against the same without its factors, with factors of other steps, and against the
+sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. StaQ is held against the
+policy of the last critics alone, in its return and in how much returns oscillate.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def main() -> None:
         ("from_logs", {"wsrl": warm_start}),
         ("logs_alone", {"iql": imitation, "cql": conservatism, "ss_orl": filled_in}),
         ("staq", {"staq": oscillation}),
+        ("late_rewards", {"lare": late_rewards}),
+        ("sequences", {"sequence_rl": seldom_decisions}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -120,6 +123,27 @@ def filled_in(measured: Measured) -> Measured:
     shares = " and ".join(f"{np.mean(explained[name]):.0%} of the variance of {name.split()[0]}" for name in made)
     before = f"From eight of 80 episodes with labels, networks explain {shares} of the others; mean return of IQL"
     return fields(measured, arms, gaps, ["a tenth of the logs alone", "rewards dealt out anew"], GRU, before)
+
+
+def late_rewards(measured: Measured) -> Measured:
+    """The record of LaRe."""
+    scores = scores_of(measured)
+    gaps = [gap(other, scores["LaRe"], values) for other, values in scores.items() if other != "LaRe"]
+    arms = [arm(name, values, within=RETURNS) for name, values in scores.items()]
+    controls = ["the factors of other steps", "the observation and the action themselves", "the true rewards"]
+    before = (
+        "Mean return of a pendulum among distracting numbers, whose rewards are paid in one sum, after 2,400 decisions"
+    )
+    return fields(measured, arms, gaps, controls, "networks of width 64", before)
+
+
+def seldom_decisions(measured: Measured) -> Measured:
+    """The record of Sequence RL."""
+    scores = scores_of(measured)
+    gaps = [gap(other, scores["Sequence RL"], values) for other, values in scores.items() if other != "Sequence RL"]
+    arms = [arm(name, values, within=RETURNS) for name, values in scores.items()]
+    before = "Mean return of a pendulum that is decided after every .4 s, after 3,000 steps of .1 s"
+    return fields(measured, arms, gaps, ["the recall of other sequences"], "networks of width 64", before)
 
 
 def oscillation(measured: Measured) -> Measured:

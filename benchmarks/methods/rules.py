@@ -275,6 +275,16 @@ RULES: dict[str, Rule] = {
         claim="With a tenth of the labels a policy earns within .05 of the range of what all labels give.",
         part=f"One world. {NOT_THE_PAPERS}",
     ),
+    "lare": rule(
+        {"": above("raw inputs", "factors permuted", "sum alone", room=[("sum alone", -150.0)])},
+        range=1000.0,
+        part=f"One world. {NOT_THE_PAPERS}",
+    ),
+    "sequence_rl": rule(
+        {"": above("SAC, held", "recall of others", room=[("SAC, held", "SAC, each step")])},
+        range=1000.0,
+        part=f"One world, and one period of decisions. {NOT_THE_PAPERS}",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,
@@ -407,6 +417,36 @@ RULES: dict[str, Rule] = {
             ),
         },
         part="A microgrid of 252 states.",
+    ),
+    "bresa": rule(
+        {
+            f"a risk of {bound}": above(
+                *minus(f"no fall: reflex, eps {bound}", f"no fall: slow, eps {bound}", "no fall: none"),
+                f"goal reached: reflex, eps {bound} minus goal reached: reflex, cells permuted, eps {bound}",
+                level=[f"goal reached: reflex, eps {bound} minus goal reached: slow, eps {bound}"],
+            )
+            for bound in (0.1, 0.2, 0.3)
+        },
+        part="Fields of 64 cells.",
+    ),
+    "hybrid_regions": rule(
+        {
+            "": above(
+                *minus("planner", "wanted angle", "upright", "region of the light mode"),
+                level=["planner minus quadratic region"],
+                room=[("wanted angle", "oracle"), ("upright", "oracle")],
+            )
+        },
+        part=f"A pendulum of two modes, and no time was measured. {NOT_THE_PAPERS}",
+    ),
+    "oer": one(
+        *minus("model-based", "at random", "best episodes", "another task", "nothing kept"),
+        room=[("at random", "all logs"), ("best episodes", "all logs")],
+        part=f"Goals on a grid. {NOT_THE_PAPERS}",
+    ),
+    "mini_diffuser": one(
+        *minus("time saved: k = 16", "time saved: k = 1", "time saved: 16 copies"),
+        part=f"Three spots, and the time to an equal loss. {NOT_THE_PAPERS}",
     ),
     "step_mix": rule(
         {

@@ -128,6 +128,10 @@ STUDIES = {
         "steps that break nothing, learning: units",
         "steps that break nothing, learning: no shield",
     ),
+    "bresa": ("no fall: reflex, eps 0.3", "no fall: slow, eps 0.3"),
+    "hybrid_regions": ("oracle", "upright"),
+    "mini_diffuser": ("loss: k = 16", ""),
+    "oer": ("all logs", "nothing kept"),
     "step_mix": ("value at the end: best policy", "value at the end: baseline"),
     "vilomem": ("oracle", "answers of other tasks"),
 }
@@ -182,6 +186,8 @@ def commands() -> list[Smallest]:
     learners = kinds["control_agent: benchmarks.control.off_policy"]
     logged = kinds.get("control_agent: benchmarks.control.from_logs", [])
     stacked = kinds.get("control_agent: benchmarks.control.staq", [])
+    late = kinds.get("control_agent: benchmarks.control.late_rewards", [])
+    sequences = kinds.get("control_agent: benchmarks.control.sequences", [])
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
     stream = (
@@ -208,6 +214,10 @@ def commands() -> list[Smallest]:
                  "--json {out}/cells.json", lengths, tuple(logged), 60),
         Smallest("staq", f"{run}.control.staq --steps 400 --seeds 1 --arms StaQ --json {{out}}/cells.json", cells("score"),
                  tuple(stacked), 20),
+        Smallest("late_rewards", f"{run}.control.late_rewards --steps 200 --seeds 1 --arms LaRe --json {{out}}/cells.json",
+                 cells("steps"), tuple(late), 20),
+        Smallest("sequences", f"{run}.control.sequences --steps 200 --seeds 1 --json {{out}}/cells.json",
+                 cells("updates"), tuple(sequences), 20),
         Smallest("bonuses", f"{run}.methods.agents --out {{out}}", agents, tuple(bonuses), 10),
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import begin, measuring, worded, write
+from benchmarks.methods.write import FOLDER, begin, measuring, worded, write
 from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.finished_runs import open_finished_run
@@ -27,6 +27,9 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.evaluation.verdicts import ABSENT
 from keepworth.registry import methods
 
+COMMAND = "python -m benchmarks.methods.study "
+FIRST = {"unit": "", "model": "none", "controls": ["none was run"], "sentence": ""}
+"""What a first record has until somebody writes its model, controls and sentence, and judges it by `benchmarks.methods.judge`."""
 MODEL = "smollm2-135m-instruct"
 
 
@@ -210,6 +213,10 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
     "starling": {"seeds": 3, "tests": 4, "episodes": 20},
     "step_mix": {"seeds": 3, "episodes": 200},
     "shielded_units": {"seeds": 3, "steps": 500},
+    "bresa": {"seeds": 8},
+    "hybrid_regions": {"seeds": 3},
+    "mini_diffuser": {"seeds": 3, "updates": 60},
+    "oer": {"seeds": 3},
     "vilomem": {"seeds": 3, "length": 60, "reader": "letters"},
 }
 """Settings of studies under which `--smallest` shows that they run; one that is not here runs as it is."""
@@ -225,7 +232,7 @@ def main() -> None:
     settings = {**plan.settings, **(SMALLEST.get(name, {}) if options.smallest else {})}
     study = methods("study")[name].make
     assert isinstance(study, Study)
-    before = read(f"methods/{name}")
+    before = read(f"methods/{name}") if (FOLDER / f"{name}.json").exists() else {**FIRST, "command": COMMAND + name}
     print(f"{name}: {plan.size or before['unit']}. The rule of its verdict: {plan.rule}", flush=True)
     seeds = len(options.rows or [1])
     if options.rows:

@@ -40,6 +40,7 @@ class Dials:
         feature: The part of an observation that is bounded.
         bound: Its greatest allowed size; None for any.
         price: The reward that a step outside costs. `info["violation"]` says whether it was one.
+        summed: Whether the rewards of an episode are paid in one sum, with its last step.
     """
 
     delay: int = 0
@@ -48,6 +49,7 @@ class Dials:
     feature: int = 0
     bound: float | None = None
     price: float = 1.0
+    summed: bool = False
 
     def __post_init__(self) -> None:
         if min(self.delay, self.lag, self.drive, self.feature) < 0:
@@ -78,7 +80,7 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         if seed is not None or not hasattr(self, "noise"):
             self.noise = np.random.default_rng(seed)
-        self.level = 0.0
+        self.level = self.owed = 0.0
         self.seen = deque([observation] * (self.dials.delay + 1), maxlen=self.dials.delay + 1)
         self.under_way = deque([self._idle()] * self.dials.lag)
         return self._shown(), info
@@ -92,6 +94,9 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.dials.bound is not None:
             violation = bool(abs(np.ravel(observation)[self.dials.feature]) > self.dials.bound)
             reward, info = float(reward) - self.dials.price * violation, {**info, "violation": violation}
+        if self.dials.summed:
+            self.owed += float(reward)
+            reward = self.owed if over or cut else 0.0
         return self._shown(), float(reward), over, cut, info
 
     def _idle(self) -> Any:

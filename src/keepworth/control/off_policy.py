@@ -78,7 +78,7 @@ class OffPolicyTrainer:
         _check_sources(settings, logs, self.worlds)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.network = make_actor(size, self.actions, settings)
+            self.network = self.make_policy(size)
             self.critics = Critics(size, self.actions, settings)
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
@@ -107,6 +107,7 @@ class OffPolicyTrainer:
         self._learned_from = {*self.replay.columns} - {
             "features",
             "age",
+            "rewards",
             *([] if settings.clone_source else ["source"]),
         }
         for ring, (source, episodes) in enumerate(logs.items(), settings.envs):
@@ -168,13 +169,21 @@ class OffPolicyTrainer:
             "episodes": len(returns),
             "length": _mean(lengths),
             **means,
-            "temperature": self._temperature(),
+            "temperature": self.temperature(),
             "seconds": round(self.seconds, 2),
         }
         self.curve.append(row)
         return row
 
-    def _temperature(self) -> float | None:
+    def make_policy(self, observation_size: int) -> Actor | StackedCritics:
+        """Returns the policy, with fresh weights. A method may have its own. observation_size: features of an observation."""
+        return make_actor(observation_size, self.actions, self.settings)
+
+    def rewards(self, rows: Tensor) -> Tensor:
+        """Returns the rewards that the critics learn of rows of the replay. A method may have its own."""
+        return self.replay.columns["rewards"][rows]
+
+    def temperature(self) -> float | None:
         if self.settings.temperature is None:
             return None
         return float(self.log_temperature.detach().exp()) if self.settings.tune else self.settings.temperature
@@ -292,7 +301,7 @@ class OffPolicyTrainer:
                 assert outputs is not None
                 following = self._soft_values(outputs.detach(), target_memories)[0]
             returns = multi_step(
-                batch["rewards"][:, :-1],
+                self.rewards(windows.rows)[:, :-1],
                 following[:, 1:],
                 ~batch["terminated"][:, :-1],
                 batch["valid"][:, 1:] & ~starts[:, 1:],
@@ -317,7 +326,8 @@ class OffPolicyTrainer:
             critic_loss = critic_loss + conservative * (excess * valid).sum() / count
         if acts and not stacked:
             assert outputs is not None
-            actor_loss, entropy = self._actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
+            batch["features"] = self.replay.columns["features"][windows.rows]
+            actor_loss, entropy = self.actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
             metrics["actor_loss"] = actor_loss.item()
             if entropy is not None:
                 metrics["entropy"] = float(entropy)
@@ -369,7 +379,7 @@ class OffPolicyTrainer:
 
     def _soft_values(self, outputs: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
         """Returns SAC's values by the target critics, and the log-probabilities in them."""
-        temperature = self._temperature() or 0.0
+        temperature = self.temperature() or 0.0
         if self.actions.categorical:
             logs = outputs.log_softmax(-1)
             values = self.target_critics.all_values(memories).amin(0)
@@ -395,10 +405,10 @@ class OffPolicyTrainer:
         values = self.critics.values(memories.expand(len(every), *memories.shape), every)
         return (values - density).logsumexp(1) - math.log(len(every))
 
-    def _actor_loss(
+    def actor_loss(
         self, outputs: Tensor, memories: Tensor, batch: Columns, valid: Tensor, advantages: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns the actor's loss, and the policy's mean entropy where it is stochastic.
+        """Returns the actor's loss, and the policy's mean entropy where it is stochastic. A method may have its own.
 
         Args:
             outputs: The policy's outputs at the windows' steps.
@@ -422,13 +432,13 @@ class OffPolicyTrainer:
         elif self.actions.categorical:
             logs = outputs.log_softmax(-1)
             values = self.critics.all_values(memories).detach().amin(0)
-            loss = (logs.exp() * ((self._temperature() or 0.0) * logs - values)).sum(-1)
+            loss = (logs.exp() * ((self.temperature() or 0.0) * logs - values)).sum(-1)
             entropy = -(logs.exp() * logs).sum(-1).detach()
             error = -self._log_prob(outputs, done)
         else:
             actions = cast(BoundedActions, self.actions)
             action, log_prob = actions.draw(outputs, self.draw)
-            loss = (self._temperature() or 0.0) * log_prob
+            loss = (self.temperature() or 0.0) * log_prob
             loss = loss - self.critics.values(memories, action, frozen=True).amin(0)
             entropy = -log_prob.detach()
             error = -self._log_prob(outputs, done)

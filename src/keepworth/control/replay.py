@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,17 @@ class SequenceReplay:
     def count(self, source: str, length: int) -> int:
         """Returns how many windows of `length` steps a source has."""
         return int(self.windows(length)[self._source_of_ring == self.sources.index(source)].sum())
+
+    def episodes(self, source: str) -> list[Tensor]:
+        """Returns the places of the steps of each whole episode of a source. The last one counts once another has begun."""
+        whole = list[Tensor]()
+        for ring in (self._source_of_ring == self.sources.index(source)).nonzero().ravel().tolist():
+            rows, _ = self._places(torch.tensor([ring]), torch.tensor([0]), int(self._count[ring]))
+            begins = self.columns["starts"][rows[0]].nonzero().ravel()
+            for first, after in pairwise(begins.tolist()):
+                places = rows[0, first:after]
+                whole.append(places[self.columns["valid"][places]])
+        return whole
 
     def draw(self, batch: int, length: int, lead: int, shares: Mapping[str, float], draw: torch.Generator) -> Windows:
         """Draws windows with replacement.

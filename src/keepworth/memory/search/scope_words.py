@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from keepworth.base.arrays import Floats
     from keepworth.memory.search.columns import Mask
 
-LARGEST = 5_000
+LARGEST = 16_000
 """Largest number of current items in a scope that is indexed here; a larger one is searched in the file."""
 MOST_BYTES = 2**28
 """Most bytes of all indexes together."""

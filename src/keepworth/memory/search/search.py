@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache, partial
 from numbers import Integral
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.base.errors import called_as
@@ -412,8 +413,8 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
         sums[id] = cosine + unit * score
         nearest = max(nearest, cosine + tells * min(score, scale.most))
     confidence, best = 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD)), max(sums.values(), default=0.0)
-    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
-    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
+    ranked = sorted(sums.items(), key=itemgetter(1), reverse=True)
+    return [(id, confidence * max(0.0, total) / best if best > 0 else 0.0) for id, total in ranked]
 
 
 def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> float:

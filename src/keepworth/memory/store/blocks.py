@@ -380,7 +380,7 @@ def append_rows(
         listed = connection.execute(plain, values)
     while part := list(islice(listed, ITEMS)):
         numbers, scopes, vectors = zip(*part, strict=True)
-        if all(isinstance(vector, bytes) and len(vector) == 4 * block.dimension for vector in vectors):
+        if set(map(type, vectors)) == {bytes} and set(map(len, vectors)) == {4 * block.dimension}:
             matrix = np.frombuffer(b"".join(vectors), np.float32).reshape(-1, block.dimension)
             block.append(numbers, scopes, _sound(matrix))
             continue

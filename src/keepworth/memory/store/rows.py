@@ -32,8 +32,8 @@ from keepworth.memory.item import (
     Scope,
     Status,
     ValueStatistics,
-    compact_json,
     duplicate_key,
+    encoder_of_trees,
     from_record,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
@@ -95,7 +95,12 @@ def number_of(id: object) -> int | None:
 
 def content_number(item: Item) -> int:
     """Return 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
-    return int.from_bytes(duplicate_key(item)[:8], "little", signed=True)
+    return number_of_key(duplicate_key(item))
+
+
+def number_of_key(key: bytes) -> int:
+    """Return the content number of items with this duplicate key."""
+    return int.from_bytes(key[:8], "little", signed=True)
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
@@ -264,7 +269,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
         body["text"] = act.text
     if (drafted := _drafted(draft)) != _USUAL:
         listed = zip(_DRAFTED, drafted, _USUAL, strict=True)
-        body |= {name: value for name, value, usual in listed if value != usual}
+        body |= {name: value for name, value, usual in listed if value is not usual and value != usual}
     if "provenance" in body:
         origin = zip(_PROVENANCE, _origin(draft.provenance), strict=True)
         body["provenance"] = {name: value for name, value in origin if value not in ("", -1)}
@@ -297,8 +302,11 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 
 
+_compact = encoder_of_trees(json.JSONEncoder(ensure_ascii=False, separators=(",", ":")))
+
+
 def _json(body: object) -> str:
-    text = compact_json(body)
+    text = _compact(body)
     if not text.isascii():
         try:
             text.encode()

@@ -294,7 +294,9 @@ class Store:
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time, outcomes = self.clock(), list[OperationOutcome]()
-            for act, draft in acts(transaction) if callable(acts) else acts:
+            listed = acts(transaction) if callable(acts) else acts
+            transaction.look_up(listed)
+            for act, draft in listed:
                 outcomes.append(transaction.perform(act, draft, now=time, episode=episode))
                 if check is not None:
                     check(outcomes[-1])

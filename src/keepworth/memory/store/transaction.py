@@ -19,10 +19,11 @@ from keepworth.memory.item import (
     Status,
     content_digest,
     duplicate_key,
+    duplicate_key_of,
     metadata_text,
     to_record,
 )
-from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
+from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, draft_problem, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
@@ -83,6 +84,8 @@ class Unencoded(Exception):
         self.texts = texts
 
 
+MANY = 16
+"""Number of new items whose duplicates are found in one query."""
 TAIL = 64
 """Number of journal entries by which the full-text index may lag behind. A write to it takes as long as the rest of an item's
 write, but hardly longer for many items. Items that are not indexed yet are read and counted from their rows."""
@@ -116,6 +119,7 @@ class Transaction:
         # open, and by duplicate key the ids of those that are open.
         self._contents: dict[str, int | None] = {}
         self._open: dict[bytes, tuple[str, ...]] = {}
+        self._alike: dict[int, list[int]] = {}  # by content number: the items on file that have it, as far as `look_up` found
         self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []
@@ -138,14 +142,35 @@ class Transaction:
 
     def duplicates_of(self, item: Item) -> list[str]:
         key = duplicate_key(item)
-        self._asked = rows.content_number(item)
+        self._asked = rows.number_of_key(key)
         same = [*self._open.get(key, ())]
-        for (n,) in self.connection.execute("SELECT n FROM items WHERE content = ?", (self._asked,)).fetchall():
+        numbers = self._alike.get(self._asked)
+        if numbers is None:
+            numbers = [n for (n,) in select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,))]
+        for n in numbers:
             if f"m{n}" not in self._contents:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
                     same.append(other.id)
         return sorted({*same}, key=lambda id: int(id[1:])) if len(same) > 1 else same
+
+    def look_up(self, acts: Sequence[tuple[Act, Draft]]) -> None:
+        """Find the duplicates of what these acts add in one query, where they are many: one for each takes as long as the rest of
+        an act. No item is written before `finish`, so that what is found stays true."""
+        if len(acts) < MANY or self.scan is not None:
+            return
+        listed = [
+            rows.number_of_key(duplicate_key_of(act.text, draft))
+            for act, draft in acts
+            if isinstance(act, Operation)
+            and act.kind is OperationKind.ADD
+            and draft.deduplicate
+            and draft_problem(act.text, draft) is None
+        ]
+        self._alike = {number: [] for number in listed}
+        query = f"SELECT content, n FROM items WHERE content {AMONG}"
+        for number, n in select(self.connection, query, (among(sorted(self._alike)),)):
+            self._alike[number].append(n)
 
     def put(self, item: Item) -> None:
         self.replace(item.id, item)

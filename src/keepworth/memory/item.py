@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from functools import lru_cache, partial
-from json.encoder import c_make_encoder, encode_basestring
+from json import encoder as json_encoders
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
@@ -767,12 +767,13 @@ _in_order = json.JSONEncoder(ensure_ascii=False, sort_keys=True)
 def encoder_of_trees(encoder: json.JSONEncoder) -> Callable[[Any], str]:
     """Return what `encoder.encode` does, in half the time, for data that were checked to hold no circle: that method makes an
     encoder in C anew for each call, to look for circles."""
-    if c_make_encoder is None:  # an interpreter without it
+    make = getattr(json_encoders, "c_make_encoder", None)
+    if make is None:  # an interpreter without it
         return encoder.encode
-    made = c_make_encoder(
+    made = make(
         None,
         encoder.default,
-        encode_basestring,
+        json_encoders.encode_basestring,
         None,
         encoder.key_separator,
         encoder.item_separator,

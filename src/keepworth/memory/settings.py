@@ -33,7 +33,7 @@ class MemorySettings(TypedDict, total=False):
         clock: Returns the present time as canonical text.
         stages: Functions that change the hits of each search in turn, before the policy chooses among them, or names of them
             (see `keepworth.memory.search.stages.Stage`).
-        exact: True scores all items in each search by meaning; else a memory of some 50,000 items or more begins with a first
+        exact: True scores all items in each search by meaning; else a memory of some 25,000 items or more begins with a first
             pass by codes of few bits, which names the few hundred items that are scored.
         signals: The names of what may count as an outcome where nobody gives a reward (see `keepworth.memory.signals`); () for
             nothing. All of them if not given.

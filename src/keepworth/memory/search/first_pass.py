@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     Words = npt.NDArray[np.uint64]
     Nibbles = npt.NDArray[np.uint8]
 
-FROM = 50_000
-"""Number of items from which on a search by meaning begins with a first pass: below, to score all of them takes a few
-milliseconds."""
+FROM = 25_000
+"""Number of items from which on a search by meaning begins with a first pass: below, to score all of them takes two milliseconds,
+and a file whose blocks hold the vectors a second time is small."""
 SCORED, SCORED_EACH = 40, 2
-"""Number of rows whose vectors are scored: so many, and so many more for each item that is wanted. At a million vectors around 200
-centres the ten nearest are among the first 60 by four bits a number; of texts, among the first 20."""
+"""Number of rows whose vectors are scored: so many, and so many more for each item that is wanted. Of a million vectors around
+200 centres, the ten nearest are among the first 60 by four bits a number; of texts, among the first 20."""
 ROUGH, ROUGH_SHARE = 2048, 256
 """Rows that are scored by four bits a number: at least `ROUGH`, and one of `ROUGH_SHARE`."""
 HALF_SHARE = 64
-"""One row of so many is compared in the second half of its signs, and at least twice as many as are scored by four bits a number.
-Of 16,000 sentences and questions, 99 in 100 of the ten nearest are among the first 1,136 by half of their signs and among 267 by all
-of them: numbers that grow with the root of the number of texts."""
+"""One row of so many is compared in the second half of its signs, and at least twice as many as are scored by four bits a
+number. Of 16,000 sentences and questions, 99 in 100 of the ten nearest are among the first 1,136 by half of their signs and among
+267 by all of them: numbers that grow with the root of the number of texts."""
 STRETCH = 32_768
 """Number of rows whose signs are compared at once, so that what is computed of them stays in a processor's cache."""
 SAMPLE = 65_536

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from heapq import merge
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,11 @@ class Fts5:
                     "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, words, instance)"
                 )
             try:
-                lines = merge(*(one.execute(_SUMS) for one in (connection, fresh)))
+                sums = tuple(iter(one.execute(_SUMS)) for one in (connection, fresh))
+                pairs = zip_longest(*sums)  # alike but where something is wrong
+                unequal = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+                rest = (chain([line] if line else [], lines) for line, lines in zip(unequal, sums, strict=True))
+                lines = merge(*rest)
                 unlike = [term for term, of_term in groupby(lines, itemgetter(0)) if not _are_two_alike(list(of_term))]
                 places = "SELECT doc, col, offset FROM temp.occurrences WHERE term = ?"
                 out = set[int]()

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
@@ -232,6 +232,12 @@ _DRAFTED = tuple(part.name for part in fields(Draft) if part.name not in ("scope
 """Fields of a draft that the journal leaves out where they are usual; its scope is that of the entry."""
 _drafted = attrgetter(*_DRAFTED)
 _USUAL = _drafted(Draft())
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "kind": ItemKind,
+    "status": Status,
+    "provenance": lambda parts: Provenance(**parts),
+}
+"""How fields are read that are no plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,20 +291,17 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         payload: Its JSON.
         scope: That of the entry.
     """
-    body: Mapping[str, Any] = json.loads(payload)
+    body: dict[str, Any] = from_json(payload)
     if kind == ASSIGN:
         return Assignment(body["target"], body["fields"]), Draft(scope=scope)
     if kind == REWARD:
         items = tuple((id, propensity) for id, propensity in body["items"])
         return Credit(body["value"], items, body["source"], body["decision"]), Draft(scope=scope)
-    draft = Draft(
-        kind=ItemKind(body.get("kind", "fact")),
-        scope=scope,
-        provenance=Provenance(**body.get("provenance", {})),
-        status=Status(body.get("status", "active")),
-        rules=body.get("rules", 1),
-        **{name: body[name] for name in _DRAFTED if name in body and name not in ("kind", "provenance", "status")},
-    )
+    drafted = {name: value for name, value in body.items() if name in _DRAFTED}
+    for name, read in _READ.items():
+        if name in drafted:
+            drafted[name] = read(drafted[name])
+    draft = Draft(scope=scope, rules=body.get("rules", 1), **drafted)
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 
 

@@ -23,7 +23,16 @@ from keepworth.memory.item import (
     metadata_text,
     to_record,
 )
-from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, draft_problem, execute, malformed
+from keepworth.memory.operations import (
+    Act,
+    Assignment,
+    Credit,
+    Draft,
+    OperationOutcome,
+    draft_problem,
+    execute,
+    malformed,
+)
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
@@ -119,7 +128,9 @@ class Transaction:
         # open, and by duplicate key the ids of those that are open.
         self._contents: dict[str, int | None] = {}
         self._open: dict[bytes, tuple[str, ...]] = {}
-        self._alike: dict[int, list[int]] = {}  # by content number: the items on file that have it, as far as `look_up` found
+        self._alike: dict[
+            int, list[int]
+        ] = {}  # by content number: the items on file that have it, as far as `look_up` found
         self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []

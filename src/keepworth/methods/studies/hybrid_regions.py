@@ -278,6 +278,6 @@ METHOD = Method(
         "An inverted pendulum of two modes with regulators of bounded torque in the place of a car, a pogo stick and a walker "
         "with learned controllers; the time of the switch is known, and no time is measured."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "closeness to the wanted angle without a fall, and share that stands"),
 )

@@ -198,6 +198,6 @@ METHOD = Method(
         "A field of 64 cells in the place of a robot arm, a critic by counts in the place of a network, and stopping in the "
         "place of a lower stiffness; the policy is a planner that believes in sure steps. Chances are exact."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "chance not to fall, and to reach the goal"),
 )

@@ -243,6 +243,6 @@ METHOD = Method(
         "Goals on a grid, values by counts and a small network that clones, in the place of MuJoCo and TD3+BC; distances are of "
         "cells and actions. The kept transitions are cloned as they were logged."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "share of episodes that reach their goal, over all tasks after the last"),
 )

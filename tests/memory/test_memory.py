@@ -80,6 +80,24 @@ def test_banks_fork_and_commit(path: Path):
     assert check(m.store) == []
 
 
+def test_many_texts_find_the_duplicates_that_each_alone_would_find(path: Path):
+    with memory(path) as m:
+        first = m.add("cat number 3", user_id="ana")
+        m.add("cat number 4", user_id="bob")  # of another scope
+        gone = m.add("cat number 5", user_id="ana")
+        m.delete(gone.id)
+        listed = [f"cat number {n}" for n in range(30)]
+        ids = [item.id for item in m.add_many([*listed, "cat  number 7"], user_id="ana")]
+        assert ids[3] == first.id
+        assert ids[30] == ids[7]
+        assert len({*ids}) == 30
+        assert gone.id not in ids
+        assert [item.id for item in m.add_many(listed, user_id="ana")] == ids[:30]
+        with pytest.raises(errors.InvalidText, match="number 20"):
+            m.add_many([*listed[:20], "not \ud800 Unicode"], user_id="ana")
+        assert check(m.store) == []
+
+
 def test_maintenance_compacts_and_checks(path: Path, tmp_path: Path):
     m = memory(path)
     m.add_many([f"cat number {n}" for n in range(50)])

@@ -82,3 +82,72 @@ def test_unstorable_choice_does_not_block_other_rewards(m: Memory) -> None:
     assert all(m.reward(id, 1.0).applied for id in sound)
     with pytest.raises(UnknownEpisode, match="logged"):
         m.reward("d0", 1.0)
+
+
+def search_with_rewards(path: Path, *, at_once: bool) -> tuple[list[tuple[list[str], float, str]], list[int]]:
+    """What ten searches of a seeded memory show, with which probability, each in an episode that is rewarded afterwards."""
+    shown, numbers = [], []
+    with Memory(path, encoder="hashing", seed=3) as m:
+        m.add_many([f"The {animal} sleeps in the barn." for animal in ("cat", "dog", "cow", "goat", "hen", "pig")])
+        for turn in range(10):
+            live = m.episode("Who sleeps in the barn?", at_once=at_once)
+            hits = live.search(top_k=2)
+            second = live.search("Where does the dog sleep?", top_k=2) if turn % 3 == 0 else hits
+            live.reward(float(turn % 2))
+            shown.append(([*(hit.id for hit in hits), *(hit.id for hit in second)], hits.propensity, hits.text))
+            numbers.append(live.number)
+    return shown, numbers
+
+
+def test_episode_written_with_its_search_is_as_one_written_before(tmp_path: Path) -> None:
+    before, after = (search_with_rewards(tmp_path / f"{name}.mem", at_once=name) for name in (True, False))
+    assert before == after
+    assert after[1] == list(range(10))
+
+
+def test_episode_and_its_search_are_on_file_together(path: Path) -> None:
+    with Memory(path, encoder="hashing") as m, Memory(path, encoder="hashing") as other:
+        m.add("a cat")
+        live = m.episode("cat", at_once=False)
+        hits = live.search()
+        assert other.episodes() == []
+        live.write()
+        assert other.episodes() == [live.id]
+        assert [decision.id for decision in other.episode_record(live.id).decisions] == [hits.decision]
+        live.write()
+        assert other.episodes() == [live.id]
+
+
+WAYS: list[Callable[[Any], object]] = [
+    lambda live: live.act("said so"),
+    lambda live: live.remember("a dog"),
+    lambda live: live.apply(Operation(OperationKind.ADD, text="a dog")),
+    lambda live: live.reward(1.0),
+    lambda live: live.signal("check-passed"),
+    lambda live: live.end("completed"),
+    lambda live: live.record(),
+]
+
+
+@pytest.mark.parametrize("way", range(len(WAYS)))
+def test_what_follows_a_search_puts_its_episode_on_file(way: int, path: Path) -> None:
+    with Memory(path, encoder="hashing") as m, Memory(path, encoder="hashing") as other:
+        m.add("a cat")
+        live = m.episode("cat", at_once=False)
+        live.search()
+        WAYS[way](live)
+        assert len(other.episode_record(live.id).decisions) == 1
+
+
+def test_episode_is_not_written_where_something_was_erased_since_its_search(path: Path) -> None:
+    with Memory(path, encoder="hashing") as m:
+        m.add("Ana has a cat.", user_id="ana")
+        head = m.store.head()
+        live = m.episode("Ana's cat", user_id="ana", at_once=False)
+        live.search()
+        m.erase(user_id="ana")
+        assert not live.write(since=head)
+        assert m.episodes() == []
+        assert live.write(since=m.store.head())
+        (decision,) = live.record().decisions
+        assert decision.query == "", "it may quote what was erased"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as sentences
 
 from keepworth import Memory
+from keepworth.memory import switches
 from keepworth.memory.replaced_statements import replaces
 
 LISTS = json.loads((Path(__file__).parent / "switches.json").read_text("utf-8"))
@@ -48,3 +52,18 @@ def test_switch_statement_replaces(old: str, new: str) -> None:
 @pytest.mark.parametrize(("old", "new"), LISTS["near_misses"])
 def test_lookalike_of_a_switch_does_not_replace(old: str, new: str) -> None:
     assert not replaces(old, new)
+
+
+SENTENCES = switches._patterns("switched")
+
+
+@pytest.mark.parametrize("pattern", SENTENCES, ids=range(len(SENTENCES)))
+def test_each_sentence_of_a_switch_has_a_sign(pattern: re.Pattern[str]) -> None:
+    """A statement without a sign is not read, so a sentence without one would never be known."""
+
+    @settings(max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(sentences.from_regex(pattern, fullmatch=True))
+    def check(sentence: str) -> None:
+        assert switches.has_sign(sentence)
+
+    check()

@@ -497,6 +497,24 @@ def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
     assert gate.noted() == ["I am allergic to peanuts."]
 
 
+def test_call_is_one_transaction_before_its_answer(gate: Gate) -> None:
+    """The episode, its search, the block, the receipt and the words to write are on file together, or none of them."""
+    gate.memory.add("I am allergic to peanuts.", user_id="ana")
+    commits, at_answer = list[str](), list[int]()
+    writer = gate.store.database._writer  # type: ignore[attr-defined]
+    writer.set_commit_hook(lambda: bool(commits.append("commit")))
+
+    def reply(_: dict[str, Any]) -> str:
+        at_answer.append(len(commits))
+        return "Peanuts."
+
+    gate.script.reply = reply
+    gate.ask(user("What am I allergic to?"), user="ana")
+    until(lambda: not gate.server.gateway._finishing)  # type: ignore[union-attr]
+    assert at_answer == [1]
+    assert len(commits) <= 3
+
+
 def test_turn_left_by_a_killed_server_is_written_once(gates: Gates, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process had ended after the answer and before it wrote."""
     monkeypatch.setattr(Gateway, "record", lambda *_: None)

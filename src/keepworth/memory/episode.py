@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -29,6 +30,14 @@ MOST_SIGNALS = 16
 """The most signals that are kept about one search: a tool that fails and succeeds in turn for ever says no more than that."""
 
 
+@dataclass(slots=True)
+class UnwrittenEpisode:
+    """An episode that is not on file yet: when it began, and the search in it."""
+
+    began: str
+    searches: list[decision_log.Logged] = field(default_factory=list)
+
+
 @check_keywords
 class LiveEpisode:
     """An attempt at a task: call `search`, then `act`, once for each step, and `reward` at the end.
@@ -38,14 +47,23 @@ class LiveEpisode:
     repeat; None leaves them to the memory's seed."""
 
     def __init__(
-        self, memory: Memory, id: str, scope: Scope, task: str, by: str = "", *, number: int = -1, explore: bool = True
+        self,
+        memory: Memory,
+        id: str,
+        scope: Scope,
+        task: str,
+        by: str = "",
+        *,
+        number: int = -1,
+        explore: bool = True,
+        unwritten: UnwrittenEpisode | None = None,
     ) -> None:
         self.id = id
         self.scope = scope
         self.task = task
         self.by = by
         self._memory = memory
-        self.number, self._explore = number, explore
+        self.number, self._explore, self._unwritten = number, explore, unwritten
         self.seed: int | None = None
         self._steps = 0
         self.acts = 0
@@ -60,6 +78,33 @@ class LiveEpisode:
     def reward_range(self) -> tuple[float, float] | None:
         """The lowest and the highest reward that the memory accepts; None if it has no policy and accepts any."""
         return None if self._memory.learning is None else self._memory.learning.reward_range
+
+    def write(self, since: int | None = None) -> bool:
+        """Put an episode that was begun with `at_once=False` on file, with the search in it. Nothing happens if it is there.
+
+        Args:
+            since: The newest journal entry before the search. If something was erased after that, which the episode may quote,
+                nothing is written.
+
+        Returns:
+            Whether it is on file.
+        """
+        if (unwritten := self._unwritten) is None:
+            return True
+        self.number = episode_log.begin(
+            self._memory.store,
+            self.scope,
+            self.id,
+            self.task,
+            self.by,
+            began=unwritten.began,
+            explore=self._explore,
+            searches=unwritten.searches,
+            since=since,
+        )
+        if self.number >= 0:
+            self._unwritten = None
+        return self.number >= 0
 
     def search(
         self,
@@ -90,6 +135,8 @@ class LiveEpisode:
             raise InvalidFilter(
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
+        if self._steps:  # what was tried in this episode is read from the file
+            self.write()
         ask = self._asking(seen, worded_actions(actions) if actions != () else (), self._steps)
         # A search that repeated the memory's own user would not see what others share with it.
         mine, given = self.scope.parts(), self._memory.scopes.own.parts()
@@ -103,7 +150,8 @@ class LiveEpisode:
     def _asking(self, seen: str, actions: tuple[str, ...], step: int) -> Ask:
         """Return a query with what the episode adds to it: its task if it has one, its person, its number and `explore`."""
         asked = (self.task, seen) if self.task.strip() else (seen, "")
-        return Ask(*asked, actions, step, self.by, self.number, self._explore, seed=self.seed)
+        begins = self._unwritten is not None
+        return Ask(*asked, actions, step, self.by, self.number, self._explore, seed=self.seed, begins=begins)
 
     def act(self, action: str) -> None:
         """Record what the agent did after the last searches. Raises InvalidText, ClosedEpisode."""
@@ -126,6 +174,7 @@ class LiveEpisode:
 
     def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """Remember a text as `Memory.add` does, as part of this episode."""
+        self.write()
         here: dict[str, Any] = {"source": "episode", **self._bounds(), **options}
         return self._memory.add_many([text], episode=self.id, **here)[0]
 
@@ -135,10 +184,12 @@ class LiveEpisode:
         """Store advice that was drawn from this episode, so that it counts as the memory's own experience; otherwise as
         `Memory.propose`. Raises InvalidAdvice, InvalidPolicy, ClosedEpisode."""
         self._open()
+        self.write()
         return self._memory._learns("observe").propose(advice, self.scope, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
         """Carry out an operation as `Memory.apply` does, as part of this episode."""
+        self.write()
         return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
 
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
@@ -149,6 +200,7 @@ class LiveEpisode:
             by: The person who judged, as for `Memory.reward`.
             source: The channel that the reward came through.
         """
+        self.write()
         return self._memory.reward(self.id, value, by=by, source=source)
 
     def signal(
@@ -190,6 +242,7 @@ class LiveEpisode:
         if not name:
             return OperationOutcome(False, reason="it says nothing of the answer")
         signal = find_signal(name)
+        self.write()
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
             searches, seen = episode_log.signals_in(connection, self.id)
@@ -221,10 +274,12 @@ class LiveEpisode:
 
     def end(self, outcome: str = "") -> None:
         """Record that the episode is over, and how it ended. It can still be rewarded."""
+        self.write()
         episode_log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
 
     def record(self) -> Episode:
         """Return the record of this episode, as `Memory.episode_record` does."""
+        self.write()
         return self._memory.episode_record(self.id)
 
     @property
@@ -258,6 +313,7 @@ class LiveEpisode:
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
     def _note(self, what: str, **body: Any) -> None:
+        self.write()
         store = self._memory.store
 
         def work(transaction: Transaction) -> bool:

@@ -28,7 +28,7 @@ from keepworth.memory.choose.promotion import LOSS, Promotion
 from keepworth.memory.choose.replacement import Evidence, Replacement, plain_search
 from keepworth.memory.choose.review import Review, Settlement, review_items
 from keepworth.memory.choose.rewards import check_range
-from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.episode import LiveEpisode, UnwrittenEpisode
 from keepworth.memory.errors import (
     DamagedWords,
     InvalidFilter,
@@ -416,7 +416,9 @@ class Memory(Changes):
             **options: Those of `search`.
         """
         warn_in_event_loop()
-        if episode:
+        live = self._live.get(episode) if episode and isinstance(episode, str) else None
+        unwritten = None if live is None else live._unwritten
+        if episode and unwritten is None:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
         seen = self.scopes.seen(*(given.pop(name, ALL) for name in ("user_id", "agent_id", "session_id")))
@@ -432,7 +434,6 @@ class Memory(Changes):
             ask = ask.without_secrets(self.store.scan.redacted)
         mode = given.get("mode")
         scope = self.scopes.asking(options.get("agent_id", ALL), options.get("session_id", ALL), seen=seen)
-        live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
         core = () if request.as_of else self._core_in(seen, request)
@@ -469,7 +470,9 @@ class Memory(Changes):
             def entry() -> Logged:
                 return Logged(at, scope, episode, decision, chosen.details(), packed() if packed else None, trace)
 
-            if episode or self._at_once:
+            if unwritten is not None:
+                unwritten.searches.append(entry())
+            elif episode or self._at_once:
                 self._decisions.write([entry()])
             else:
                 self._decisions.later(entry)
@@ -576,6 +579,7 @@ class Memory(Changes):
         session_id: str = ALL,
         by: str = "",
         explore: bool = True,
+        at_once: bool = True,
     ) -> LiveEpisode:
         """Begin an episode: one attempt at a task, whose searches, actions and writes are rewarded and undone together.
 
@@ -586,13 +590,16 @@ class Memory(Changes):
             user_id, agent_id, session_id: Whose attempt it is, inside the bounds of this handle.
             by: The person whom it serves, taken from a login and never from the text; "" for the program itself.
             explore: False makes the policy try and withhold nothing, as when a memory is measured.
+            at_once: False lets it be put on file by `LiveEpisode.write`, with the first search in it, in one transaction.
         """
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = checked_name(by, "by") if by != "" else ""
         id, exploring = new_id("e"), checked_switch(explore, "explore")
-        number = episode_log.begin(self.store, scope, id, about, person, explore=exploring)
-        self._live[id] = live = LiveEpisode(self, id, scope, about, person, number=number, explore=exploring)
+        unwritten = UnwrittenEpisode(self._clock())
+        self._live[id] = live = LiveEpisode(self, id, scope, about, person, explore=exploring, unwritten=unwritten)
+        if checked_switch(at_once, "at_once") or (self.learning is not None and self.learning.by_number):
+            live.write()
         return live
 
     def reopen(self, id: str) -> LiveEpisode:

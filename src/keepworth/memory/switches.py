@@ -103,10 +103,23 @@ def _ends(use: StatedUse, switch: StatedUse) -> bool:
     return switch.purpose - idle == use.purpose - idle
 
 
+@cache
+def _signs() -> tuple[str, ...]:
+    return tuple(read_file("switches")["around"]["signs"].split())
+
+
+def has_sign(text: str) -> bool:
+    """Return whether a text has a piece of a word that each sentence has which tells of a switch."""
+    folded = text.casefold()
+    return any(sign in folded for sign in _signs())
+
+
 @lru_cache(8192)
 def _read(text: str, what: str) -> tuple[StatedUse, ...]:
     """Return what a statement says is used or was switched to, in each way in which it can be read."""
     if len(text) > LONGEST or "?" in text or "？" in text:
+        return ()
+    if what == "switched" and not has_sign(text):  # as nearly all statements that a search compares
         return ()
     plain = read(text).plain.rstrip(".!。！ ")  # without the dates and the name that a writer of notes adds
     plain = " ".join(_SHORT.get(word.lower(), word) for word in plain.split(" "))

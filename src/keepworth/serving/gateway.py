@@ -68,6 +68,7 @@ from keepworth.serving.calls import NotServed, ServedCall, json_object, whole_ch
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.sent_calls import sent_call
 from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
+from keepworth.serving.waiting_queries import WaitingQueries
 
 if TYPE_CHECKING:
     from keepworth.serving.workers import UnstoredTurns
@@ -207,8 +208,9 @@ class Gateway:
     """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects. `others`
     says of whom other processes that serve them have turns to store.
 
-    The way of a call is `answer` (who calls), `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there
-    and back), `_finish` and `record` (how it ended, in a thread after the answer), and `_write_words` (what the user said).
+    The way of a call is `answer` (who calls), `_encode_query` (with a neural encoder), `prepare` and `_with_memory` (what goes
+    upstream, in a thread), `_forward` (there and back), `_finish` and `record` (how it ended, in a thread after the answer), and
+    `_write_words` (what the user said).
     """
 
     def __init__(
@@ -228,6 +230,7 @@ class Gateway:
         self._unwritten: dict[str, OpenMemory] = {}
         """The memories of turns that could not be stored on a full disk, by their episodes."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
+        self._queries = WaitingQueries()
         load_writer(memory)  # before the first call would have to wait for it
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
@@ -268,6 +271,7 @@ class Gateway:
             await asyncio.wait(before, timeout=SOON)
         if self._others is not None and person:
             await self._others.stored((call.access.tenant, person), SOON)
+        await self._encode_query(format, call)
         turn = await in_thread(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
@@ -277,6 +281,20 @@ class Gateway:
         if len(raw) < _LONG_BODY:
             return json_object(raw)
         return await asyncio.get_running_loop().run_in_executor(self.workers, json_object, raw)
+
+    async def _encode_query(self, format: CallFormat, call: ServedCall) -> None:
+        """Let a neural encoder read what the call asks, together with what others ask that wait. A long call is read later, in a
+        thread, as is one with a mistake, which is reported then."""
+        if len(call.raw) >= _LONG_BODY or call.headers.get("x-keepworth-memory", "").lower() == "off":
+            return
+        memory = self.memories.of(call.access).memory
+        embedder = memory.store.embedder
+        if embedder is None or embedder.by_spelling or (pieces := format.pieces(call.body)) is None:
+            return
+        if places := format.turns(pieces):
+            query = strip_host_words(pieces[places[-1]])[:_LONGEST_QUERY]
+            if asks(query):
+                await self._queries.encode(embedder, memory._unsaid(query))
 
     def _check_kept(self, access: Access, path: str, field: str) -> None:
         """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
@@ -317,7 +335,8 @@ class Gateway:
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                turn = self._with_memory(mode, open, format, call, bounds, pieces)
+                with open.memory.store.database.reading():  # all that is looked up is of one state
+                    turn = self._with_memory(mode, open, format, call, bounds, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -363,18 +382,18 @@ class Gateway:
         if newest not in before:
             _require_room(store)
             tools = []  # they ended before what is recalled now
-            live = open.begin(query[:_LONGEST_QUERY], by=call.access.user_id or bounds.get("user_id", ""), **bounds)
+            by = call.access.user_id or bounds.get("user_id", "")
+            live = open.begin(query[:_LONGEST_QUERY], by=by, at_once=False, **bounds)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
             floor = floor_of(open.memory) if self.settings.threshold is None else self.settings.threshold
             if asks(query):
-                with store.database.reading():
-                    # A session names a conversation, and all conversations of the person are searched.
-                    # What the prompt holds already cannot be left out by chance.
-                    options = {"floor": floor, "fits": room, "session_id": ALL, "present": list(present), **narrower}
-                    recalled = live.search(top_k=self.settings.top_k, **options)
+                # A session names a conversation, and all conversations of the person are searched.
+                # What the prompt holds already cannot be left out by chance.
+                options = {"floor": floor, "fits": room, "session_id": ALL, "present": list(present), **narrower}
+                recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
             new = room.block(recalled)
@@ -398,9 +417,12 @@ class Gateway:
             }
             sent = before[newest].record
             noted = words if text else None
-            if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
-                live.end("asked anew")
-                return None
+            with store.database.together():  # the episode, its search, the block, the receipt and the words
+                if not live.write(since=head):
+                    return None
+                if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
+                    live.end("asked anew")
+                    return None
         elif (trace := traces.current()) is not None:  # the turn goes on, perhaps in a trace of its own
             store.database.write(
                 lambda connection: traces.join(connection, trace, turn.episode, timestamp(store.clock()))
@@ -538,6 +560,7 @@ class Gateway:
         await asyncio.gather(*self._finishing, return_exceptions=True)
         self._ended = True
         self._lane.shutdown(wait=False)
+        self._queries.close()
         await self.upstream.close()
 
     def record(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str = "") -> None:

@@ -159,6 +159,7 @@ class Learning:
         policy = self._fresh()
         self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
         self.retrieves = policy.retriever is not None  # else it chooses among what the memory's own search finds
+        self.by_number = self.retrieves or policy.record is None  # whether a choice needs the number of its episode
         self._unsaved = (
             0  # rewards that were learned from since that was saved: those of this process, and those at opening
         )
@@ -310,7 +311,7 @@ class Learning:
                 details = details_of(use)
             else:
                 details = experience.ask(lambda record: record.details(use), details_problem)
-            if not ask.explore and ask.number < 0:  # of an episode it is noted once
+            if not ask.explore and ask.number < 0 and not ask.begins:  # of an episode it is noted once
                 details["steady"] = True
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
@@ -357,7 +358,7 @@ class Learning:
         """Return the question as the policy sees it. While a record is empty it needs no vector, if the search needed none."""
         record, number = experience.policy.record, max(0, ask.number)
         vector = None if answer is None else answer.vector
-        if record is None and ask.number < 0:
+        if ask.begins or (record is None and ask.number < 0):
             number = self._begun()
         unneeded = answer is not None and answer.by_words and record is not None and not len(record)
         return experience.query(

@@ -154,6 +154,9 @@ class Replacement:
         seed: That of the draws of who chooses; None draws differently each time.
     """
 
+    by_number = True
+    """Whether a choice needs the number of its episode, in which one of the two chooses."""
+
     def __init__(self, new: Learning, old: Learning, trial: NotedTrial, seed: int | None = None) -> None:
         self.new, self.old, self.trial, self._seed = new, old, trial, seed
         self.store, self.reward_range = new.store, new.reward_range

@@ -269,7 +269,7 @@ class Ask:
     """A question to the memory. goal: the task; observation: what is seen or searched for, "" if that is the goal; actions: what
     can be done now, if that is known; step: its number in the episode; by: who asks; number: that of the episode, -1 outside of
     one; explore: whether the policy may try something; plain: whether the policy is left out, as no reward can follow; seed: of
-    the policy's random choice, None for the memory's."""
+    the policy's random choice, None for the memory's; begins: whether it is the first of an episode that has no number yet."""
 
     goal: str
     observation: str = ""
@@ -280,6 +280,7 @@ class Ask:
     explore: bool = True
     plain: bool = False
     seed: int | None = None
+    begins: bool = False
 
     @property
     def text(self) -> str:

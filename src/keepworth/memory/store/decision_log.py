@@ -84,7 +84,7 @@ class DecisionLog:
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
         """Write decisions durably. `since` is the number of the newest purge when the first was queued, None if none was."""
         if entries:
-            self._store.change(entries[0].scope, lambda transaction: _insert(transaction, entries, since))
+            self._store.change(entries[0].scope, lambda transaction: insert(transaction, entries, since))
 
     def later(self, entry: Callable[[], Logged]) -> None:
         """Queue a decision, which `entry` makes just before it is committed together with others."""
@@ -133,8 +133,14 @@ class DecisionLog:
                         batches += [[one] for one in batch]
 
 
-def _insert(transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
-    """Insert decisions, without those that were erased and without what they may quote of what was."""
+def insert(transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
+    """Insert decisions, without those that were erased and without what they may quote of what was.
+
+    Args:
+        transaction: The transaction that writes.
+        entries: The decisions.
+        since: The number of the newest purge when the first was made, where they waited since; None if they did not wait.
+    """
     newest = newest_purge(transaction.connection)
     if newest:
         entries = [entry for entry in entries if not is_erased(transaction.connection, entry.episode)]

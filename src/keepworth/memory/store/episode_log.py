@@ -13,10 +13,11 @@ from keepworth.memory.operations import Credit
 from keepworth.memory.signals import divide, find_channel, read_weight
 from keepworth.memory.store import notes, traces
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.decision_log import IN_EPISODE, of_episode
+from keepworth.memory.store.decision_log import IN_EPISODE, Logged, insert, of_episode
 from keepworth.memory.store.log import counting
 from keepworth.memory.store.rows import REWARD, SCOPE, from_json, inside, of_scopes, readable, to_scope
 from keepworth.memory.store.schema import OF_KIND
+from keepworth.memory.store.undo import newest_purge
 from keepworth.records.episode import (
     Decision,
     DecisionKind,
@@ -39,8 +40,20 @@ SEARCHES_OF_PERSON, SEARCHES_OF_ALL = 50, 10_000
 """How many searches before a rewarded one are looked at: those of the same person, among those of all people."""
 
 
-def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, explore: bool = True) -> int:
-    """Begin an episode, and return its number, counted from 0.
+def begin(
+    store: Store,
+    scope: Scope,
+    id: str,
+    task: str,
+    person: str = "",
+    *,
+    began: str,
+    explore: bool = True,
+    searches: Sequence[Logged] = (),
+    since: int | None = None,
+) -> int:
+    """Begin an episode, and return its number, counted from 0; -1, with nothing written, if something was erased since it was
+    searched in.
 
     Args:
         store: The memory.
@@ -48,19 +61,26 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "", *, e
         id: Its new id.
         task: What is attempted.
         person: The user whom it serves; "" for the program itself.
+        began: When it began.
         explore: Whether the policy may try things.
+        searches: What was searched in it already; it is written in the same transaction.
+        since: The newest journal entry before that was searched; None where nothing was.
     """
 
     def work(transaction: Transaction) -> int:
+        if since is not None and newest_purge(transaction.connection) > since:
+            return -1
         row: int = scalar(
             transaction.connection,
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
-            (id, transaction.scope_row(scope).id, task, store.clock(), person),
+            (id, transaction.scope_row(scope).id, task, began, person),
         )
         if not explore:
             notes.keep_steady(transaction.connection, id, store.clock())
         if (trace := traces.current()) is not None:
             traces.join(transaction.connection, trace, id, store.clock())
+        if searches:
+            insert(transaction, searches, None)
         return row - 1
 
     return store.change(scope, work)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,12 +32,18 @@ class SlowEncoder(WordEncoder):
         return super().encode(texts)
 
 
+def query_of(embedder: Embedder, query: str) -> tuple[Embedder, str]:
+    return embedder, query
+
+
 async def encode_all(encoder: SlowEncoder, count: int) -> None:
     """Encode one query, and `count` others while the encoder reads the first."""
     queries, embedder = WaitingQueries(), Embedder(encoder)
-    first = asyncio.create_task(queries.encode(embedder, "first"))
+    first = asyncio.create_task(queries.encode(lambda: (embedder, "first")))
     await asyncio.to_thread(encoder.begun.wait, 60)
-    others = [asyncio.create_task(queries.encode(embedder, f"query {number}")) for number in range(count)]
+    others = [
+        asyncio.create_task(queries.encode(partial(query_of, embedder, f"query {number}"))) for number in range(count)
+    ]
     await asyncio.sleep(0)
     others[0].cancel()  # a caller that hangs up leaves the others alone
     encoder.free.set()
@@ -62,7 +69,7 @@ class FailingEncoder(WordEncoder):
 def test_failing_encoder_lets_queries_go_on() -> None:
     async def encode() -> None:
         queries = WaitingQueries()
-        await asyncio.wait_for(queries.encode(Embedder(FailingEncoder()), "a query"), 60)
+        await asyncio.wait_for(queries.encode(lambda: (Embedder(FailingEncoder()), "a query")), 60)
 
     asyncio.run(encode())
 

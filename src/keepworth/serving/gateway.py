@@ -41,6 +41,7 @@ from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, Unkn
 from keepworth.memory.headline import MARK
 from keepworth.memory.item import ALL, Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
+from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.sentences import says_something
@@ -208,9 +209,9 @@ class Gateway:
     """Answers calls by passing them to `upstream`, with memory from `memories`, which the token of each call selects. `others`
     says of whom other processes that serve them have turns to store.
 
-    The way of a call is `answer` (who calls), `_encode_query` (with a neural encoder), `prepare` and `_with_memory` (what goes
-    upstream, in a thread), `_forward` (there and back), `_finish` and `record` (how it ended, in a thread after the answer), and
-    `_write_words` (what the user said).
+    The way of a call is `answer` (who calls; with a neural encoder, its query is encoded with those of other calls that wait),
+    `prepare` and `_with_memory` (what goes upstream, in a thread), `_forward` (there and back), `_finish` and `record` (how it
+    ended, in a thread after the answer), and `_write_words` (what the user said).
     """
 
     def __init__(
@@ -229,8 +230,9 @@ class Gateway:
         """The turns that are being stored; by rules, with the tenant and the person, whose next call waits for them."""
         self._unwritten: dict[str, OpenMemory] = {}
         """The memories of turns that could not be stored on a full disk, by their episodes."""
-        self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
-        self._queries = WaitingQueries()
+        threads = _threads(memory)
+        self._lane = ThreadPoolExecutor(threads, "gateway-memory")
+        self._queries = WaitingQueries() if threads > 1 else None
         load_writer(memory)  # before the first call would have to wait for it
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
@@ -271,7 +273,8 @@ class Gateway:
             await asyncio.wait(before, timeout=SOON)
         if self._others is not None and person:
             await self._others.stored((call.access.tenant, person), SOON)
-        await self._encode_query(format, call)
+        if self._queries is not None and call.headers.get("x-keepworth-memory", "").lower() != "off":
+            await self._queries.encode(partial(self._query_of, format, call))
         turn = await in_thread(self._lane, self.prepare, format, call, bounds)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forward(turn, request)
@@ -282,19 +285,14 @@ class Gateway:
             return json_object(raw)
         return await asyncio.get_running_loop().run_in_executor(self.workers, json_object, raw)
 
-    async def _encode_query(self, format: CallFormat, call: ServedCall) -> None:
-        """Let a neural encoder read what the call asks, together with what others ask that wait. A long call is read later, in a
-        thread, as is one with a mistake, which is reported then."""
-        if len(call.raw) >= _LONG_BODY or call.headers.get("x-keepworth-memory", "").lower() == "off":
-            return
-        memory = self.memories.of(call.access).memory
+    def _query_of(self, format: CallFormat, call: ServedCall) -> tuple[Embedder, str] | None:
+        """Return the encoder of a call's memory, and what the call asks, as it is searched for; None if it asks nothing."""
+        pieces = format.pieces(call.body)
+        if not pieces or not (places := format.turns(pieces)):
+            return None
+        memory, query = self.memories.of(call.access).memory, strip_host_words(pieces[places[-1]])[:_LONGEST_QUERY]
         embedder = memory.store.embedder
-        if embedder is None or embedder.by_spelling or (pieces := format.pieces(call.body)) is None:
-            return
-        if places := format.turns(pieces):
-            query = strip_host_words(pieces[places[-1]])[:_LONGEST_QUERY]
-            if asks(query):
-                await self._queries.encode(embedder, memory._unsaid(query))
+        return None if embedder is None or not asks(query) else (embedder, memory._unsaid(query))
 
     def _check_kept(self, access: Access, path: str, field: str) -> None:
         """Raise NotServed for a call about objects that the upstream stores, if the token does not open the whole memory: such a
@@ -335,8 +333,7 @@ class Gateway:
         try:
             turn = None
             while turn is None:  # again if something was erased at that moment
-                with open.memory.store.database.reading():  # all that is looked up is of one state
-                    turn = self._with_memory(mode, open, format, call, bounds, pieces)
+                turn = self._with_memory(mode, open, format, call, bounds, pieces)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -390,10 +387,11 @@ class Gateway:
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
             floor = floor_of(open.memory) if self.settings.threshold is None else self.settings.threshold
             if asks(query):
-                # A session names a conversation, and all conversations of the person are searched.
-                # What the prompt holds already cannot be left out by chance.
-                options = {"floor": floor, "fits": room, "session_id": ALL, "present": list(present), **narrower}
-                recalled = live.search(top_k=self.settings.top_k, **options)
+                with store.database.reading():
+                    # A session names a conversation, and all conversations of the person are searched.
+                    # What the prompt holds already cannot be left out by chance.
+                    options = {"floor": floor, "fits": room, "session_id": ALL, "present": list(present), **narrower}
+                    recalled = live.search(top_k=self.settings.top_k, **options)
             after = before[max(before)].episode if before else ""
             earlier = {str(index): block.lines for index, block in before.items()}
             new = room.block(recalled)
@@ -560,7 +558,8 @@ class Gateway:
         await asyncio.gather(*self._finishing, return_exceptions=True)
         self._ended = True
         self._lane.shutdown(wait=False)
-        self._queries.close()
+        if self._queries is not None:
+            self._queries.close()
         await self.upstream.close()
 
     def record(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str = "") -> None:

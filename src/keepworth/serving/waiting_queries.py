@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.question import read
 
 _LOG = logging.getLogger("keepworth.serving")
+FindQuery = Callable[[], tuple[Embedder, str] | None]
+"""Returns the encoder of a call and its query, or None if it has none."""
 MOST = 32
 """The most queries of one batch: more take no less each, and the first of them would wait for the last."""
 
@@ -25,13 +28,14 @@ class WaitingQueries:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "gateway-encoder")
-        self._waiting: list[tuple[Embedder, str, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[FindQuery, asyncio.Future[None]]] = []
         self._encoding: asyncio.Task[None] | None = None
 
-    async def encode(self, embedder: Embedder, query: str) -> None:
-        """Wait until the vectors of a query are cached, or the encoder has failed, of which the search will speak."""
+    async def encode(self, find: FindQuery) -> None:
+        """Wait until the vectors of a query, which `find` returns in a thread, are cached. If it or the encoder fails, the search
+        will, too, and says why."""
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append((embedder, query, done))
+        self._waiting.append((find, done))
         if self._encoding is None:
             self._encoding = asyncio.create_task(self._encode_waiting())
         await done
@@ -46,23 +50,32 @@ class WaitingQueries:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
                 try:
-                    queries = [(embedder, query) for embedder, query, _ in batch]
-                    await asyncio.get_running_loop().run_in_executor(self._thread, encode_together, queries)
+                    finds = [find for find, _ in batch]
+                    await asyncio.get_running_loop().run_in_executor(self._thread, encode_together, finds)
                 finally:
-                    for *_, done in batch:
+                    for _, done in batch:
                         if not done.done():  # it is where the caller has left
                             done.set_result(None)
         finally:
             self._encoding = None
 
 
-def encode_together(queries: Sequence[tuple[Embedder, str]]) -> None:
+def encode_together(finds: Sequence[FindQuery]) -> None:
     """Encode queries, those of one encoder in one batch, so that its cache holds their vectors."""
     texts: dict[Embedder, list[str]] = {}
-    for embedder, query in queries:
-        texts.setdefault(embedder, []).extend(read(query).encoded)
+    for find in finds:
+        with passing_over():
+            if (query := find()) is not None:
+                texts.setdefault(query[0], []).extend(read(query[1]).encoded)
     for embedder, listed in texts.items():
-        try:
+        with passing_over():
             embedder(listed)
-        except Exception as error:  # the search of each call says what is wrong
-            _LOG.debug("queries could not be encoded together: %r", error)
+
+
+@contextmanager
+def passing_over() -> Iterator[None]:
+    """Go on after an error, as the call itself meets it again and says what is wrong."""
+    try:
+        yield
+    except Exception as error:
+        _LOG.debug("a query is not encoded beforehand: %r", error)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,17 +60,17 @@ class _Scope:
         self.searched = 0
         texts = [text for _, text in rows]
         listed = terms_of_many(texts)[0] if latin is None else [terms_of(text, latin) for text in texts]
-        words, places, counts = list[int](), list[int](), list[int]()
-        for row, terms in enumerate(listed):
-            counted = Counter(terms)
-            words += map(hash, counted)
-            places += [row] * len(counted)
-            counts += counted.values()
         self._numbers = np.array([number for number, _ in rows], np.int64)
         self._lengths = np.array([len(terms) for terms in listed], np.int32)
         self._alive = np.ones(len(rows), bool)
         self._later: list[dict[int, int]] = []
-        self._sort(np.array(words, np.int64), np.array(places, np.uint16), np.array(counts, np.int32))
+        words = np.fromiter(map(hash, chain.from_iterable(listed)), np.int64)
+        order = np.argsort(words, kind="stable")
+        words, places = words[order], np.repeat(np.arange(len(rows), dtype=np.uint16), self._lengths)[order]
+        # The same word of the same row stands side by side: one posting, with its count.
+        first = np.flatnonzero(np.append(True, (np.diff(words) != 0) | (np.diff(places) != 0))[: len(words)])
+        counts = np.diff(np.append(first, len(words))).astype(np.int32)
+        self._sort(words[first], places[first], counts)
 
     def _sort(self, words: npt.NDArray[np.int64], rows: npt.NDArray[np.uint16], counts: npt.NDArray[np.int32]) -> None:
         """Set the table of postings; postings of one word stay in the order of their rows."""

@@ -80,10 +80,11 @@ class News:
 
 
 def news_since(connection: AnyConnection, since: int) -> tuple[int, bool, bool]:
-    """Return the number of the newest journal entry, whether any entry after `since` concerns what is learned, and whether one of
-    them rolled something back or erased it."""
-    after = f"EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?"
-    query = f"SELECT (SELECT max(seq) FROM events), {after}), {after} AND kind IN ('ROLLBACK', 'PURGE'))"
+    """Return the number of the newest journal entry, whether any entry after `since` concerns what is learned (an act does not
+    before it is rewarded), and whether one of them rolled something back or erased it."""
+    after = f"EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ? AND kind IN"
+    back = "'ROLLBACK', 'PURGE'"
+    query = f"SELECT (SELECT max(seq) FROM events), {after} ({back}, '{REWARD}')), {after} ({back}))"
     newest, taught, turned_back = first(connection, query, (since, since))
     return newest or 0, bool(taught), bool(turned_back)
 

@@ -130,7 +130,7 @@ WAYS: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("way", range(len(WAYS)))
-def test_what_follows_a_search_puts_its_episode_on_file(way: int, path: Path) -> None:
+def test_use_after_a_search_puts_its_episode_on_file(way: int, path: Path) -> None:
     with Memory(path, encoder="hashing") as m, Memory(path, encoder="hashing") as other:
         m.add("a cat")
         live = m.episode("cat", at_once=False)

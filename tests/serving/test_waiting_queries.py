@@ -74,7 +74,7 @@ def test_failing_encoder_lets_queries_go_on() -> None:
     asyncio.run(encode())
 
 
-def test_calls_at_the_same_time_recall_what_calls_one_by_one_do(gates) -> None:
+def test_calls_recall_the_same_at_the_same_time_and_one_by_one(gates) -> None:
     encoder = SlowEncoder()
     encoder.free.set()
     gate: Gate = gates(encoder=encoder)

@@ -148,7 +148,7 @@ def _collect_dropped() -> None:
 
 _IN_FILES, _IN_MEMORY = 1, 2
 """Values of SQLite's setting for where temporary tables lie."""
-MAPPED = 1 << 28
+MAPPED = 1 << 29
 """Most bytes of a file that are mapped: what a search touches of them, and what the system maps around it, counts as memory of
 this process. At 2.6 GB a search takes as long with all of the file mapped as with none of it."""
 _SPARING = {"mmap_size": 0, "cache_size": -4000}

@@ -6,7 +6,7 @@ A step of the world is .1 s here (two of Pendulum-v1), and a decision is for fou
 steps, of which the first 600 are drawn evenly, and an update after every second of the others. `score` is the mean return of
 ten episodes of 100 steps without exploration. Arms: Sequence RL, whose actor gives four actions at a decision; "recall of
 others", in which the later ones are judged at states of other sequences; "SAC, held", whose actions are held for four steps,
-with as many steps of the world and as many updates; and "SAC, each step", which decides at each step, as the oracle. No
+with as many steps of the world and 1,300 updates for 1,200; and "SAC, each step", which decides at each step, as the oracle. No
 network has a memory, since the pendulum's speed is shown. Seed 0 was looked at first, where 5,000 steps of .05 s had taught no
 arm enough, and is no seed of the cells.
 """

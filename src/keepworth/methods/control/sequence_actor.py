@@ -175,7 +175,7 @@ METHOD = Method(
         "Whether gradients pass through the model is not said in what we read: here they stop there. Observations show the "
         "state, and the decoder's inputs are the means of its earlier actions."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

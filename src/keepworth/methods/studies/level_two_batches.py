@@ -188,11 +188,12 @@ METHOD = Method(
     title="Mini-Diffuser",
     paper="arXiv 2505.09430",
     about="Trains a diffusion policy with many noised actions for each scene that is encoded",
+    tags=("parametric", "experiential", "formation"),
     claim="A policy has .95 of the success of a comparable one after .05 of the time and with .07 of the memory.",
     differs=(
         "Three spots and an action of two numbers in the place of a robot's arm, convolutions in the place of a transformer; the "
         "time to the same loss is measured, and no success or memory."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "share of time, or of updates, that is saved beside k = 1"),
 )

@@ -28,6 +28,7 @@ from keepworth.memory.choose.promotion import LOSS, Promotion
 from keepworth.memory.choose.replacement import Evidence, Replacement, plain_search
 from keepworth.memory.choose.review import Review, Settlement, review_items
 from keepworth.memory.choose.rewards import check_range
+from keepworth.memory.choose.wordings import texts_of
 from keepworth.memory.episode import LiveEpisode, UnwrittenEpisode
 from keepworth.memory.errors import (
     DamagedWords,
@@ -88,7 +89,7 @@ from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
 from keepworth.memory.signals import find_signal, load_signals, read_weight
 from keepworth.memory.store import episode_log, log, notes, purge, traces, undo
-from keepworth.memory.store.decision_log import DecisionLog, Logged
+from keepworth.memory.store.decision_log import TEXTS, DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
@@ -450,7 +451,8 @@ class Memory(Changes):
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             shown = Hits(hits if request.auto else hits[: request.k], policy=f"static:{request.mode}")
             shown.none = None if size is None else size.none
-            chosen = Chosen(shown, listed, partial(asked, ask, top_k))
+            texts = texts_of(hit.item for hit in hits)
+            chosen = Chosen(shown, listed, partial(asked, ask, top_k, {TEXTS: texts} if texts else None))
         shown = chosen.hits
         shown.query, shown.tokens = ask.text, request.tokens
         shown.core = core

@@ -46,9 +46,10 @@ from keepworth.memory.item import (
 )
 from keepworth.records.episode import Operation, OperationKind
 
-RULES = 2
-"""The version of the rules by which acts are carried out; under 1, the order in which things were said did not count. It is to
-be raised where an act on file would lead to other items, and code for the rules of then has to stay."""
+RULES = 3
+"""The version of the rules by which acts are carried out; under 1, the order in which things were said did not count, and up to
+2, what the old text of a reworded item had earned was the new one's (see `keepworth.memory.choose.wordings`). It is to be raised
+where an act on file would lead to other items, or to other worths, and code for the rules of then has to stay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.choose.replay import credited
+from keepworth.memory.choose.wordings import Wordings
 from keepworth.memory.item import Scope
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.decision_log import TEXTS
 from keepworth.records.episode import Decision
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ class Consensus:
     """The votes of everybody who gave rewards inside a scope, kept equal to what the journal says. `newest` is the number of
     rewards that count at least, of which everybody has a share."""
 
-    def __init__(self, scope: Scope, newest: int) -> None:
-        self.scope, self.newest = scope, newest
+    def __init__(self, scope: Scope, newest: int, wordings: Wordings) -> None:
+        self.scope, self.newest, self._wordings = scope, newest, wordings
         self._lock = threading.Lock()
         self._forget()
 
@@ -101,10 +103,12 @@ class Consensus:
         voter, counted = self._voters.setdefault(user, _Voter()), self._counting.setdefault(key, [])
         for choice, value, weight in credited(about.choices, reward.value):
             counted.append((voter.all, weight * np.array([1.0, value])))
-            for id, place in _contenders(choice.decision):
+            contenders = _contenders(choice.decision)
+            names = self._wordings.then([id for id, _ in contenders], choice.details.get(TEXTS) or {})
+            for name, (_, place) in zip(names, contenders, strict=True):
                 part = weight * np.array([place, place * value, 1.0 - place, (1.0 - place) * value])
-                counted.append((voter.items.setdefault(id, np.zeros(4)), part))
-                self._shown.setdefault(id, set()).add(user)
+                counted.append((voter.items.setdefault(name, np.zeros(4)), part))
+                self._shown.setdefault(name, set()).add(user)
         for sums, part in counted:
             sums += part
 
@@ -112,7 +116,7 @@ class Consensus:
         """Return 1 if people agree that they are better off with an item, -1 if worse, else 0.
 
         Args:
-            id: The id of the item.
+            id: The name of what the item says.
             without: Users whose rewards do not count: the one for whom this is, and those whose rewards it learns from directly.
             quorum: How many people there must be on one side, and at least three times as many as on the other; 0 for no
                 consensus at all.

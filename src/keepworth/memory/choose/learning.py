@@ -41,6 +41,7 @@ from keepworth.memory.choose.pool import Advice
 from keepworth.memory.choose.record import NO_RECORD, PolicyRecord
 from keepworth.memory.choose.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.choose.slots import Candidates, Policy, Presented, Query, SearchedCandidates, Use, lines
+from keepworth.memory.choose.wordings import Wordings, item_of, texts_of
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, Reach, Scope, reward_source
 from keepworth.memory.operations import Credit, OperationOutcome
@@ -49,6 +50,7 @@ from keepworth.memory.search.how_many import AUTO, WIDEST, SetSize
 from keepworth.memory.search.search import UNEXPLAINED, Ask, Chosen, Hit, Hits, Worth, asked, duplicate_words
 from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.decision_log import TEXTS
 from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import About, News, RewardIndex
 from keepworth.records.model import Encoder
@@ -176,6 +178,7 @@ class Learning:
         self._narrower = Recent["Scope", Learning](HANDLES)
         self._rewards = RewardIndex()
         self._consensus: Consensus | None = None  # of the memory as it was opened, once somebody shares items
+        self._wordings = Wordings(store)
 
     @property
     def experience(self) -> Experience:
@@ -201,7 +204,7 @@ class Learning:
                     reward_range=self.reward_range,
                     seed=self._seed,
                 )
-                narrower._whole = whole
+                narrower._whole, narrower._wordings = whole, whole._wordings
             whole._narrower[scope] = narrower
             return narrower
 
@@ -224,7 +227,8 @@ class Learning:
                 return []
             encoded = "" if vector is None else ask.text
             query = experience.query(ask.goal, ask.observation, vector=vector, encoded=encoded)
-            return experience.ask(lambda record: record.proven(query.vector), proven_problem)
+            names = experience.ask(lambda record: record.proven(query.vector), proven_problem)
+            return list(dict.fromkeys(map(item_of, names)))
 
     @property
     def in_force(self) -> Learning:
@@ -331,6 +335,8 @@ class Learning:
                 ),
                 advised_problem,
             )
+            if texts := texts_of(hit.item for hit in hits):
+                details[TEXTS] = texts
             if trial is not None:
                 details["trial"] = trial
             probability = use.propensity if propensity is None else propensity
@@ -405,7 +411,8 @@ class Learning:
             hits, scores = self._by_consensus(hits, scores, record)
         items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
         scores = scores if record is not None else _as_cosines(scores)
-        return hits, SearchedCandidates([item.id for item in items], scores, mirror, items)
+        names = self._wordings.of(items) if record is not None else ()
+        return hits, SearchedCandidates([item.id for item in items], scores, mirror, items, names)
 
     def _by_consensus(self, hits: list[Hit], scores: Floats, record: PolicyRecord) -> tuple[list[Hit], Floats]:
         """Return the hits of a search and their scores, best first: what those who share an item agree on is a part of its
@@ -436,13 +443,14 @@ class Learning:
             return votes
         with whole._lock:
             if whole._consensus is None:
-                whole._consensus = Consensus(whole.scope, record.newest)
+                whole._consensus = Consensus(whole.scope, record.newest, self._wordings)
         with self.store.database.reading() as connection:
             whole._consensus.follow(connection)
         users = {scope.user for scope in self.scope.members()}
         span = record.bounds[1] - record.bounds[0]
-        for index in shared:
-            votes[index] = whole._consensus.of(hits[index].id, users, record.quorum, span)
+        names = self._wordings.of(hits[index].item for index in shared)
+        for index, name in zip(shared, names, strict=True):
+            votes[index] = whole._consensus.of(name, users, record.quorum, span)
         return votes
 
     def _as_on_file(self, hits: list[Hit], answer: SearchAnswer | None) -> list[Hit]:
@@ -638,7 +646,8 @@ class Learning:
         """
         with self._lock:
             record = self._read_accounts(scope)
-            return record.worth(self._experience.query(query, ""), as_pooled(item))
+            (name,) = self._wordings.of([item])
+            return record.worth(self._experience.query(query, ""), replace(as_pooled(item), id=name))
 
     def ledger(self, scope: Scope, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Return the ledger: what chance decided, and what came of it. If the policy keeps none, it is computed from the log.
@@ -650,12 +659,14 @@ class Learning:
         """
         with self._lock:
             record = self._read_accounts(scope)
+            met = dict.fromkeys(map(item_of, record.met))
             if items is None and everything:
-                items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
-            elif items is None:
-                there = self.store.fetch(scope, record.met)
+                items = list(dict.fromkeys([*met, *(item.id for item in self.store.items(scope, current=True))]))
+            there = self.store.fetch(scope, list(met) if items is None else items)
+            if items is None:
                 items = [id for id, item in there.items() if item is not None and item.current]
-            accounts = record.accounts(items)
+            names = {id if (item := there[id]) is None else self._wordings.of([item])[0]: id for id in items}
+            accounts = [replace(account, item=names[account.item]) for account in record.accounts(names)]
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
 
@@ -706,7 +717,7 @@ class Learning:
         self._embedder = self.store.embedder
         self._experience, since = self._start(connection)
         self._mirror = Mirror(self.store, self.scope, self._experience)
-        self._replay = Replay(self._mirror, self.policy, self.reward_range)
+        self._replay = Replay(self._mirror, self.policy, self.reward_range, self._wordings)
         self._mine.clear()
         if self.retrieves:
             self._mirror.read()

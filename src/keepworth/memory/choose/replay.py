@@ -14,10 +14,12 @@ from keepworth.memory.choose.ledger import Trial
 from keepworth.memory.choose.mirror import Mirror
 from keepworth.memory.choose.named import NONE
 from keepworth.memory.choose.slots import Candidates, LoggedChoice, Query, SearchedCandidates, Use, Values
+from keepworth.memory.choose.wordings import Wordings
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.decision_log import TEXTS
 from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import About, Choice, News
 
@@ -33,8 +35,9 @@ class Replay:
     policy: Its choices kept the exact vector of the query. reward_range: Rewards in it are learned from as they are by a record,
     and on the scale 0 to 1 else."""
 
-    def __init__(self, mirror: Mirror, policy: str, reward_range: tuple[float, float]) -> None:
+    def __init__(self, mirror: Mirror, policy: str, reward_range: tuple[float, float], wordings: Wordings) -> None:
         self.mirror, self.experience, self.policy, self.reward_range = mirror, mirror.experience, policy, reward_range
+        self.wordings = wordings
 
     def scaled(self, reward: float) -> float:
         """Return a reward on the scale 0 to 1, or as it is if the policy has a record."""
@@ -88,7 +91,7 @@ class Replay:
                     by=news.by,
                     decision=choice.decision.id,
                     weight=weight,
-                    logged_choice=_logged(news, person, choice, credit, stale=stale),
+                    logged_choice=self._logged(news, person, choice, credit, stale=stale),
                 )
             )
         return uses
@@ -160,28 +163,29 @@ class Replay:
             return None
         return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
 
-
-def _logged(news: News, person: str, choice: Choice, credit: float | None, *, stale: bool) -> LoggedChoice:
-    """Return what is on file about a choice and its reward."""
-    decision, details = choice.decision, choice.details
-    odds, expected, named = details.get("odds") or {}, details.get("expected", 0.0), details.get("named")
-    return LoggedChoice(
-        tuple(decision.chosen),
-        Trial(
+    def _logged(self, news: News, person: str, choice: Choice, credit: float | None, *, stale: bool) -> LoggedChoice:
+        """Return what is on file about a choice and its reward."""
+        decision, details = choice.decision, choice.details
+        odds, expected, named = details.get("odds") or {}, details.get("expected", 0.0), details.get("named")
+        texts = details.get(TEXTS) or {}
+        trial = Trial(
             decision.id,
             news.episode,
-            odds,
+            dict(zip(self.wordings.then(odds, texts), odds.values(), strict=True)),
             expected,
             person or news.scope.user,
             joint=bool(details.get("joint")),
-        ),
-        credit=credit,
-        instead=details.get("instead", math.nan),
-        roles=None if named is None else named.get(choice.action, [NONE]),
-        source=news.source,
-        home=news.scope.user,
-        stale=stale,
-    )
+        )
+        return LoggedChoice(
+            tuple(self.wordings.then(decision.chosen, texts)),
+            trial,
+            credit=credit,
+            instead=details.get("instead", math.nan),
+            roles=None if named is None else named.get(choice.action, [NONE]),
+            source=news.source,
+            home=news.scope.user,
+            stale=stale,
+        )
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:

@@ -102,22 +102,24 @@ class Trust:
         self.doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
         return self.believed(by)
 
-    def contradict(self, by: str, expected: float, reward: float, usual: float) -> None:
+    def contradict(self, by: str, expected: float, reward: float) -> None:
         """Note how far what others said of the same speaks for a person's reward, or against it.
+
+        The measure is a coin. By the mean of all rewards, a failure that nobody else saw would say next to nothing of a person
+        where most rewards are successes: there it is as likely as by what others said.
 
         Args:
             by: The person who gave it.
             expected: The reward that others lead to expect there, from 0 to 1.
             reward: The reward itself, from 0 to 1.
-            usual: The mean of all rewards, from 0 to 1.
         """
-        several, gain = self._compare(by, expected, reward, usual)
+        several, gain = self._compare(by, expected, reward, 0.5)
         standing = TRUST + (1.0 - FORGIVES * several) * (self.standing.get(by, TRUST) - TRUST) + several * gain
         self.standing[by], self._beliefs = min(MOST_TRUST, max(-MOST_TRUST, standing)), None
 
     def _compare(self, by: str, expected: float, reward: float, usual: float) -> tuple[float, float]:
         """Return the share of others' rewards that come from more than the loudest of them, and how much likelier a reward is by
-        what was expected than by the mean of all, as a logarithm."""
+        what was expected than by what is usual, as a logarithm."""
         spoken = self.spoken[: len(self.numbers)].copy()
         if by in self.numbers:
             spoken[self.numbers[by]] = 0.0

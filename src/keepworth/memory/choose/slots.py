@@ -102,6 +102,10 @@ class Candidates:
         """Return the items. Each has an id, a text and metadata."""
         return self.items or [pool.items[row] for row in self.rows.tolist()]
 
+    def names(self, pool: Pool) -> list[str]:
+        """Return by which name a record knows what each item says: its id, if it was never reworded."""
+        return [item.id for item in self.listed(pool)]
+
     def at(self, places: Sequence[int], pool: Pool) -> list[Item]:
         """Return the items in these places."""
         items = self.listed(pool)
@@ -136,12 +140,17 @@ class SearchedCandidates(Candidates):
         ids: Their ids.
     """
 
-    __slots__ = ("_scores", "_similarities", "_table", "ids")
+    __slots__ = ("_names", "_scores", "_similarities", "_table", "ids")
 
     def __init__(
-        self, ids: Sequence[str], scores: Sequence[float] | Floats, table: ItemTable, items: Sequence[Item] = ()
+        self,
+        ids: Sequence[str],
+        scores: Sequence[float] | Floats,
+        table: ItemTable,
+        items: Sequence[Item] = (),
+        names: Sequence[str] = (),
     ) -> None:
-        self.ids, self._scores, self.items, self._table = ids, scores, items, table
+        self.ids, self._scores, self.items, self._table, self._names = ids, scores, items, table, names
 
     @property
     def similarities(self) -> Floats:  # type: ignore[override]
@@ -161,6 +170,9 @@ class SearchedCandidates(Candidates):
     def listed(self, pool: Pool) -> Sequence[Item]:
         self.items = self.items or self._table.items_of(self.ids)
         return self.items
+
+    def names(self, pool: Pool) -> list[str]:
+        return list(self._names or self.ids)
 
     def at(self, places: Sequence[int], pool: Pool) -> list[Item]:
         if self.items:
@@ -215,10 +227,11 @@ class Use:
         return self.candidates.at(self.slate, pool)
 
     def ids(self, pool: Pool) -> tuple[str, ...]:
-        """Return the ids of the items that were shown, in order."""
+        """Return the names of what was shown, in order (see `Candidates.names`)."""
         if self.logged_choice is not None:
             return self.logged_choice.shown
-        return tuple(item.id for item in self.shown(pool))
+        names = self.candidates.names(pool)
+        return tuple(names[index] for index in self.slate)
 
     def arm(self, pool: Pool) -> int | None:
         """Return the number of what the reward is credited to: the action that was taken, or, if none is known, the item that was
@@ -237,7 +250,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class LoggedChoice:
-    """What is on file about a choice and its reward: the ids that were shown, and how far they are credited.
+    """What is on file about a choice and its reward: the names of what was shown, and how far they are credited.
 
     Attributes:
         credit: How much the reward counts for what was shown; None for the weight.

@@ -44,6 +44,8 @@ SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
 KINDS = {kind.value: kind for kind in DecisionKind}
 IN_EPISODE = "episode = ? AND episode <> ''"
 """SQL condition for the rows of an episode. Its second half lets SQLite use the index, which holds no rows outside episodes."""
+TEXTS = "texts"
+"""The name in the details of a decision of the digests of the texts that reworded items had, by id."""
 Pairs = Sequence[tuple[str, float]]
 DIGITS = 6
 """Decimal places of a stored score."""
@@ -171,9 +173,14 @@ def insert(transaction: Transaction, entries: Sequence[Logged], since: int | Non
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
-    """Drop the candidates and the details of the decisions with row number up to `through`."""
+    """Drop the candidates and the details of the decisions with row number up to `through`, except for which texts of reworded
+    items were shown."""
+    worded = f"SELECT details, n FROM decisions WHERE n <= ? AND candidates <> '[]' AND details LIKE '%\"{TEXTS}\"%'"
+    texts = [(from_json(details).get(TEXTS), n) for details, n in select(connection, worded, (through,))]
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
+    kept = [(json.dumps({TEXTS: digests}), n) for digests, n in texts if digests]
+    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", kept)
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:

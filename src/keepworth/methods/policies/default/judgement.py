@@ -73,10 +73,17 @@ class CandidateJudge(TrialChances):
     """Judges candidates: how much reward each adds if it stands first, and with which probability another one is tried."""
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Judgement:
-        return self.judge(query.vector, query.text, candidates.listed(pool), candidates.similarities, query.by)
+        items, names = candidates.listed(pool), candidates.names(pool)
+        return self.judge(query.vector, query.text, items, candidates.similarities, query.by, names)
 
     def judge(
-        self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None, by: str = ""
+        self,
+        vector: Vectors,
+        situation: str,
+        items: Sequence[Item],
+        scores: Floats | None = None,
+        by: str = "",
+        names: Sequence[str] = (),
     ) -> Judgement:
         """Estimate how much reward each item adds if it stands first.
 
@@ -86,6 +93,7 @@ class CandidateJudge(TrialChances):
             items: The candidates.
             scores: Their scores in the search, if a search found them.
             by: The person for whom memory is asked; "" for nobody.
+            names: By which names the record knows what the items say; () for their ids.
 
         Returns:
             `means` are the gains in reward, averaged over all estimates; for `better` see `_trial_chances`.
@@ -99,7 +107,7 @@ class CandidateJudge(TrialChances):
             )
         actions, signs = _advised(items, situation) if len(self._actions) > 1 else ([], means)
         near, weights = self._near(vector, by), self._weigh(1 + DONE if any(actions) else DONE)
-        ids, of_arms, opinions = [item.id for item in items], weights.of_arms, list[Opinion]()
+        ids, of_arms, opinions = names or [item.id for item in items], weights.of_arms, list[Opinion]()
         if of_arms[:DONE].any():
             judged = self._judge_items(near, ids, self._persons.get(by, -1))
             opinions.append((of_arms[:DONE].ravel(), judged.gain, judged))
@@ -167,7 +175,9 @@ class CandidateJudge(TrialChances):
                 reason = "more is expected of it here than of what the search puts first"
             worth, wanted = None, values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)
             if reason or wanted or (moved and values.is_clear(index)):
-                worth = values.worth(index, self.accounts([hit.id])[0] if index in values.accounts else None)
+                measured = values.accounts.get(index)
+                overall = None if measured is None else replace(self.accounts([measured.item])[0], item=hit.id)
+                worth = values.worth(index, overall)
             if moved or worth is not None:
                 hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth, reason=reason))
             explained.append(hit)
@@ -201,7 +211,7 @@ class CandidateJudge(TrialChances):
         Args:
             vector: The question's vector.
             size: What its words say.
-            ids: The candidates.
+            ids: The names of the candidates.
             order: The order in which they are shown, by their places.
         """
         places, rewards = self.sets_near(vector, ids)
@@ -292,7 +302,7 @@ class Ranked:
         if query.size is None:
             return self.rank(values, query.most, shares)
         ranked = self.rank(values, query.size.number, shares)
-        need = None if shares else self.record.need(query.vector, query.size, [item.id for item in items], ranked.order)
+        need = None if shares else self.record.need(query.vector, query.size, candidates.names(pool), ranked.order)
         if need is None:
             return ranked if query.size.number else ranked.certain()
         # What is needed, in the order of what is expected of it; nothing takes the place of what is left out.

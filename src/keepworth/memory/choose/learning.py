@@ -659,14 +659,12 @@ class Learning:
         """
         with self._lock:
             record = self._read_accounts(scope)
-            met = dict.fromkeys(map(item_of, record.met))
             if items is None and everything:
-                items = list(dict.fromkeys([*met, *(item.id for item in self.store.items(scope, current=True))]))
-            there = self.store.fetch(scope, list(met) if items is None else items)
-            if items is None:
+                items = list(dict.fromkeys([*record.met, *(item.id for item in self.store.items(scope, current=True))]))
+            elif items is None:
+                there = self.store.fetch(scope, record.met)
                 items = [id for id, item in there.items() if item is not None and item.current]
-            names = {id if (item := there[id]) is None else self._wordings.of([item])[0]: id for id in items}
-            accounts = [replace(account, item=names[account.item]) for account in record.accounts(names)]
+            accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             return Balance(tuple(accounts), record.units, self.reward_range[1] - self.reward_range[0])
 

@@ -171,7 +171,7 @@ class Replay:
         trial = Trial(
             decision.id,
             news.episode,
-            dict(zip(self.wordings.then(odds, texts), odds.values(), strict=True)),
+            odds,
             expected,
             person or news.scope.user,
             joint=bool(details.get("joint")),

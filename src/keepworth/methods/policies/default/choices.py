@@ -15,6 +15,7 @@ from keepworth.memory.choose.pool import grown
 from keepworth.memory.choose.record import PolicyRecord
 from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
+from keepworth.memory.choose.wordings import item_of
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.methods.policies.default.constants import BANDWIDTH, NARROWEST, NARROWS, NEWEST, QUORUM
 from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
@@ -67,6 +68,9 @@ class Choices(PolicyRecord):
         self._counts = np.zeros(0, dtype=bool)  # whether each row counts, or was replaced or pushed out
         self._count = self._total = self._size = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
+        self._reworded: dict[
+            str, dict[int, None]
+        ] = {}  # the numbers of what items said after they were reworded, by id
         self._place: Rows = np.zeros(0, dtype=np.int64)  # by item: its place in a list that is being looked up, else -1
         self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # the items of all rows, joined
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # row r has the entries from _ends[r] to _ends[r + 1]
@@ -163,10 +167,12 @@ class Choices(PolicyRecord):
         return number
 
     def _number_of_item(self, id: str) -> int:
-        """Return the number of an item, or of an action that stood in for it; a new one gets the next number."""
+        """Return the number of what an item says, or of an action that stood in for it; a new one gets the next number."""
         number = self._numbered.setdefault(id, len(self._numbered))
         if number >= len(self._place):
             self._place = np.full(max(64, 2 * number), -1)
+        if "~" in id:
+            self._reworded.setdefault(item_of(id), {})[number] = None
         return number
 
     def _append_shown(self, row: int, items: Sequence[int]) -> None:

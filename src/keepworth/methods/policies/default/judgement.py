@@ -13,6 +13,7 @@ from keepworth.memory.choose.ledger import EXPECTED, Account, rate
 from keepworth.memory.choose.pool import Pool, advice
 from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
+from keepworth.memory.choose.wordings import item_of
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 from keepworth.methods.policies.default.constants import (
@@ -129,10 +130,11 @@ class CandidateJudge(TrialChances):
         # What an item earned elsewhere does not make it an answer to something else.
         means[(times < 0.5) & (searched < -FOREIGN) & (means > 0.0)] = 0.0
         low, high = map(self.in_rewards, self.reach)
-        learned, accounts = means.copy(), self.ledger.accounts(ids, self.span)
+        learned, accounts = means.copy(), self.ledger.accounts([item_of(id) for id in ids], self.span)
         for index, measured in accounts.items():
-            if measured.clear and not _is_clear(learned[index], times[index]):
-                # If rewards near the question are not clear, the effect that the experiment is sure of is used.
+            if measured.clear and ids[index] == measured.item and not _is_clear(learned[index], times[index]):
+                # If rewards near the question are not clear, the effect that the experiment is sure of is used. It is of all
+                # that the item ever said, so that it does not count for what was written into it later.
                 means[index] = measured.effect / (high - low)
         faded, better = searched, None
         if scores is not None:
@@ -175,9 +177,7 @@ class CandidateJudge(TrialChances):
                 reason = "more is expected of it here than of what the search puts first"
             worth, wanted = None, values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)
             if reason or wanted or (moved and values.is_clear(index)):
-                measured = values.accounts.get(index)
-                overall = None if measured is None else replace(self.accounts([measured.item])[0], item=hit.id)
-                worth = values.worth(index, overall)
+                worth = values.worth(index, self.accounts([hit.id])[0] if index in values.accounts else None)
             if moved or worth is not None:
                 hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth, reason=reason))
             explained.append(hit)
@@ -228,7 +228,7 @@ class CandidateJudge(TrialChances):
     def worth(self, query: Query, item: Item) -> Worth:
         """Return what showing an item adds at a question, according to rewards."""
         judgement = self.judge(query.vector, query.text, [item], by=query.by)
-        return judgement.worth(0, self.accounts([item.id])[0] if judgement.accounts else None)
+        return judgement.worth(0, self.accounts([item_of(item.id)])[0] if judgement.accounts else None)
 
 
 def _relative(scores: Floats) -> Floats:

@@ -14,6 +14,7 @@ from keepworth.memory.choose.ledger import Account, Trial, account
 from keepworth.memory.choose.named import ROLES
 from keepworth.memory.choose.pool import Pool
 from keepworth.memory.choose.slots import LoggedChoice, Use
+from keepworth.memory.choose.wordings import item_of
 from keepworth.memory.signals import describe_version, divide, find_channel, read_weight
 from keepworth.methods.policies.default.advice import Advising
 from keepworth.methods.policies.default.constants import DISCOUNT
@@ -42,7 +43,7 @@ class RewardRecord(Advising):
         """
         # Without a log it was made in this process.
         logged = use.logged_choice or LoggedChoice(use.ids(pool), Trial(use.decision))
-        shown = [intern(id) for id in logged.shown]  # many rows name the same items
+        shown = [intern(name) for name in logged.shown]  # many rows name the same items
         roles = logged.roles if self.roles and use.taken and logged.roles is not None else ()
         trial, unit = logged.trial, logged.trial.unit or logged.trial.decision
         earned = min(max(use.reward, self.bounds[0]), self.bounds[1])
@@ -53,7 +54,7 @@ class RewardRecord(Advising):
         parts = divide([*self._claims[others].tolist(), claim])
         if others:
             earned = self.in_rewards(float(np.average([*self._rewards[others], reward], weights=parts)))
-        evidence = (shown, trial.odds, trial.expected, self._total, self.bounds, use.by)
+        evidence = ([item_of(name) for name in shown], trial.odds, trial.expected, self._total, self.bounds, use.by)
         self.ledger.add(unit, trial.decision, earned, use.weight * sum(parts), *evidence, joint=trial.joint)
         person = self._persons.setdefault(trial.person, len(self._persons))
         speaker = use.by if claim == 1.0 else find_channel(logged.source)
@@ -151,10 +152,11 @@ class RewardRecord(Advising):
     def met(self) -> list[str]:
         """Return the ids of the items that were shown with a reward or were under test."""
         names, shown = list(self._numbered), self._shown[: self._ends[self._count]]
-        return list(dict.fromkeys([*self.ledger.items, *(names[number] for number in shown.tolist())]))
+        return list(dict.fromkeys([*self.ledger.items, *(item_of(names[number]) for number in shown.tolist())]))
 
     def accounts(self, items: Iterable[str]) -> list[Account]:
-        """Return the accounts of items, with the success rates that a plain counter would give them."""
+        """Return the accounts of items, over all that they ever said, with the success rates that a plain counter would give
+        them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
         rows = np.arange(self._count).repeat(np.diff(self._ends[: self._count + 1]))
         shown, weight = self._shown[: len(rows)], self._weight[rows]
@@ -163,9 +165,10 @@ class RewardRecord(Advising):
         )
         result = []
         for id in items:
-            number = self._numbered.get(id, 0)
-            seen = float(times[number]) if number else 0.0
-            success = self.in_rewards(float(right[number]) / seen) if seen else math.nan
+            numbers = [self._numbered[id]] if id in self._numbered else []
+            numbers += self._reworded.get(id, ())
+            seen = float(times[numbers].sum())
+            success = self.in_rewards(float(right[numbers].sum()) / seen) if seen else math.nan
             measured = self.ledger.account(id, self.span)
             measured = measured or account(id, *(_NOTHING,) * 4, self.span)
             result.append(replace(measured, success=success, usual=usual, seen=seen))

@@ -73,6 +73,9 @@ class SavedChoices(Choices):
         self._numbers = {key if any(key) else b"": number for number, key in enumerate(listed)}
         for attribute, names in zip(_NAMES, state["names"], strict=True):
             setattr(self, f"_{attribute}", {name: number for number, name in enumerate(names)})
+        self._reworded = {}
+        for name in [name for name in self._numbered if "~" in name]:
+            self._number_of_item(name)
         for attribute, value in zip(_SUMS, state["sums"], strict=True):
             setattr(self, f"_{attribute}", value)
         pairs = zip(map(tuple, state["pairs"].tolist()), map(tuple, state["of_pairs"].tolist()), strict=True)

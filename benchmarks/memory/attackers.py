@@ -21,6 +21,8 @@ five. Means over draws with 95 % intervals.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,9 +131,10 @@ class Attack:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=ATTACKS[1:], help="these attacks; the file keeps its other rows")
     options = parser.parse_args()
     setting, rows, peace = machine(), dict[str, Any](), list[dict[str, float]]()
-    for kind in ATTACKS:
+    for kind in ATTACKS if options.only is None else (ATTACKS[0], *options.only):
         runs = [Attack(kind, seed).run() for seed in range(options.draws)]
         peace = peace or runs
         rows[kind] = {"attacked": interval([run["attacked"] for run in runs], (0.0, 1.0))}
@@ -140,7 +143,13 @@ def main() -> None:
             rows[kind][name] = interval([run[name] for run in runs], (0.0, 1.0)) if kind == "none" else interval(lost)
         print(kind, rows[kind], flush=True)
     command = f"python -m benchmarks.memory.attackers --draws {options.draws}"
-    save(options.json, {"command": command, "machine": setting, "attacks": rows})
+    if options.only and options.json:
+        before = json.loads(Path(options.json).read_text())
+        measured = {"command": f"{command} --only {' '.join(options.only)}", "revision": setting["revision"]}
+        again = {kind: {**row, **measured} for kind, row in rows.items()}
+        save(options.json, {**before, "attacks": {**before["attacks"], **again}})
+    else:
+        save(options.json, {"command": command, "machine": setting, "attacks": rows})
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ DIGEST = 16
 
 
 class Choices(PolicyRecord):
-    """The `newest` rewarded choices. Items go by id. `bounds` are the lowest and the highest possible reward; for `bandwidth` see
-    `BANDWIDTH`."""
+    """The `newest` rewarded choices. What items say goes by `Candidates.names`. `bounds` are the lowest and the highest possible
+    reward; for `bandwidth` see `BANDWIDTH`."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ def reward_where(memory: Memory, right: str, rewards: int) -> None:
 
 
 @pytest.mark.parametrize("text", [PORTER, HOLD.replace("hold", "do not hold"), HOLD.replace("the button", "button 2")])
-def test_another_text_of_a_note_earned_nothing_yet(text: str) -> None:
+def test_another_text_of_a_note_has_no_rewards_yet(text: str) -> None:
     memory, id = taught()
     memory.update(id, text)
     worth = memory.worth(id, ASKED)
@@ -58,7 +58,7 @@ SAME = (
 
 
 @pytest.mark.parametrize("text", SAME)
-def test_case_spaces_marks_and_spelling_change_nothing_that_was_earned(text: str) -> None:
+def test_case_spaces_marks_and_spelling_keep_rewards(text: str) -> None:
     memory, id = taught()
     known = memory.worth(id, ASKED)
     memory.update(id, text)
@@ -84,7 +84,7 @@ def test_ledger_is_about_all_texts_of_a_note() -> None:
 
 
 @pytest.mark.parametrize("how", ["update", "rollback"])
-def test_what_was_earned_counts_again_where_the_text_comes_back(how: str) -> None:
+def test_rewards_count_again_where_the_text_comes_back(how: str) -> None:
     memory, id = taught()
     known, snapshot = memory.worth(id, ASKED), memory.snapshot()
     memory.update(id, PORTER)
@@ -141,7 +141,7 @@ def test_a_compacted_log_still_tells_which_text_was_shown(path: Path) -> None:
         assert [again.worth(id, ASKED).seen, again.update(id, HOLD) and again.worth(id, ASKED).seen] == known
 
 
-def test_rewording_by_an_earlier_version_keeps_what_was_earned(path: Path) -> None:
+def test_rewording_by_an_earlier_version_keeps_rewards(path: Path) -> None:
     memory, id = taught(path)
     memory.update(id, PORTER)
     memory.close()
@@ -166,7 +166,7 @@ def test_erasing_a_reworded_note_leaves_no_digest_of_it(path: Path) -> None:
     assert not any("texts" in json.loads(row[0] or "{}") for row in rows)
 
 
-def test_writers_who_change_a_trusted_note_do_not_mislead_others() -> None:
+def test_writers_that_change_a_trusted_note_mislead_few() -> None:
     """Three of ten people write right notes, praise as others do, then change what these say and praise them nevertheless. They
     ask these questions more often than all others together."""
     memory, draw, misled = Memory(encoder="hashing", seed=1), random.Random(1), list[bool]()

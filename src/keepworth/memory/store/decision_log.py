@@ -176,11 +176,11 @@ def shorten(connection: AnyConnection, through: int) -> None:
     """Drop the candidates and the details of the decisions with row number up to `through`, except for which texts of reworded
     items were shown."""
     worded = f"SELECT details, n FROM decisions WHERE n <= ? AND candidates <> '[]' AND details LIKE '%\"{TEXTS}\"%'"
-    texts = [(from_json(details).get(TEXTS), n) for details, n in select(connection, worded, (through,))]
+    texts = [(from_json(body).get(TEXTS), n) for body, n in select(connection, worded, (through,))]
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
-    kept = [(json.dumps({TEXTS: digests}), n) for digests, n in texts if digests]
-    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", kept)
+    details = [(json.dumps({TEXTS: digests}), n) for digests, n in texts if digests]
+    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", details)
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:

@@ -153,10 +153,10 @@ def _torn(content: bytearray, event: Event, draw: random.Random, garbled: float)
 @dataclass(slots=True)
 class Fault:
     """What goes wrong while a handle works: at its `at`-th read, write, sync, cut or deletion of the kinds that the fault
-    concerns.
+    concerns, or before its `at`-th statement of SQL.
 
     Args:
-        kind: "full", "write", "sync", "read", "dead" or "slow".
+        kind: "full", "write", "sync", "read", "dead", "slow" or, at a statement, "interrupt".
         at: Counted from 0.
         lasting: Whether all later ones are refused, too.
         meanwhile: Of a slow disk: what another handle does then.
@@ -169,8 +169,21 @@ class Fault:
     count: int = 0
     fired: str = ""  # where: the kind of the access and the file
 
+    def interrupt(self, connection: apsw.Connection) -> None:
+        """Raise KeyboardInterrupt before the `at`-th statement of a connection, as when a user presses Ctrl-C."""
+
+        def before(*_: object) -> bool:
+            number, self.count = self.count, self.count + 1
+            if number == self.at and not self.fired:
+                self.fired = "statement"
+                raise KeyboardInterrupt
+            return True
+
+        connection.exec_trace = before
+
 
 CONCERNED = {
+    "interrupt": (),
     "full": ("write",),
     "write": ("write", "cut"),
     "sync": ("sync",),

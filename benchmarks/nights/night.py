@@ -179,12 +179,22 @@ class Night:
         folder: Where the file lies, best in memory.
         faulty: The numbers of the steps at which faults happen; None for all.
         images: The most images of the disk that are looked at after a step.
+        earlier: Whether it is as nights were before there were interrupts, states that are saved after every second reward, and
+            searches for the words of what is gone, so that a seed that failed then draws the same.
     """
 
     def __init__(
-        self, seed: int, steps: Sequence[Step], folder: Path, *, faulty: set[int] | None = None, images: int = 14
+        self,
+        seed: int,
+        steps: Sequence[Step],
+        folder: Path,
+        *,
+        faulty: set[int] | None = None,
+        images: int = 14,
+        earlier: bool = False,
     ) -> None:
         self.seed, self.steps, self.folder, self.faulty, self.images = seed, steps, folder, faulty, images
+        self.earlier = earlier
         self.path, self.copy = str(folder / "a.mem"), str(folder / "image" / "a.mem")
         self.tally, self.model = Tally(), Model()
         draw = random.Random(f"night/{seed}")
@@ -198,11 +208,13 @@ class Night:
         self.episodes: list[tuple[str, str, list[str]]] = []  # id, user, ids of what it has shown
         self.decisions: list[tuple[str, str, str, tuple[str, ...]]] = []  # id, user, episode, ids of what it has shown
         self.undone: list[int] = []
-        self.given: set[tuple[str, float, str]] = set()
+        self.named: set[str] = set()  # ids of episodes and decisions
+        self.quoted: set[str] = set()  # items a word of which was asked for
         self.known: set[bytes] = set()  # digests of the images that were looked at
         self.usual: Counter[tuple[str, str]] = Counter()  # how many accesses a verb makes, by the kind of fault
         self.present = ""  # the fault that is looked at
-        self.cut_off = False  # whether a killed process left a write that it did not publish
+        # Whether a killed process left a write that it did not publish: images hold it until the next write takes its place.
+        self.cut_off = False
         self.started = 0  # the newest entry when the present step began
         self.encoder = by_name.encoder(ENCODER)
         self.vectors: dict[str, Any] = {}
@@ -212,7 +224,7 @@ class Night:
     def run(self) -> Tally:
         """Do all steps. Raises Failure."""
         (self.folder / "image").mkdir(parents=True, exist_ok=True)
-        with simulated(self.seed) as world:
+        with simulated(self.seed, often_saved=not self.earlier) as world:
             self.world = world
             self.disk = Disk(f"night {self.seed} {id(self)}", self.path, self.seed)
             apsw.set_default_vfs(self.disk.name)
@@ -281,9 +293,9 @@ class Night:
             if self.trouble(number, step, act, draw):
                 break
         else:
-            before = self.disk.begin()
+            before, cut_off = self.disk.begin(), self.cut_off
             self.do(number, step.verb, act)
-            if faulty and not self.cut_off:
+            if faulty and not (cut_off or self.cut_off):
                 self.look_at_images(before, self.disk.events, step.verb, draw)
         self.present = ""
         other = self.handles[int(draw.random() * len(self.handles))]
@@ -295,14 +307,17 @@ class Night:
                 self.look_back(other.memory, draw)
             if draw.random() < 0.2:
                 self.sound(other.memory, "a handle")
-            if other.policy is not None and draw.random() < 0.1:
+            if other.policy is not None and draw.random() < (0.5 if step.verb.startswith("undo") else 0.1):
                 self.learned_alike(other, draw)
 
     def do(self, number: int, verb: str, act: Act, fault: Fault | None = None) -> bool:
-        """Do what a step does, and take it into the model. Returns whether it was done; False where it was refused."""
+        """Do what a step does, and take it into the model. Returns whether it was done; False where it was refused, or
+        interrupted before it was done."""
         handle, before = self.handles[number], self.model.head
         self.started, self.disk.fault = before, fault
-        error: Exception | None = None
+        if fault is not None and fault.kind == "interrupt":
+            fault.interrupt(handle.memory.store.database._writer)
+        error: BaseException | None = None
         result = None
         with self.acting(handle.name):
             try:
@@ -315,7 +330,11 @@ class Night:
                         "no error without a fault", f"{verb}: {type(problem).__name__}: {problem}"
                     ) from problem
                 error = problem
-            except (Failure, KeyboardInterrupt):
+            except KeyboardInterrupt as pressed:
+                if fault is None or not fault.fired:
+                    raise
+                error = pressed
+            except Failure:
                 raise
             except Exception as foreign:
                 raise Failure(
@@ -323,7 +342,10 @@ class Night:
                 ) from foreign
             finally:
                 self.disk.fault = None
+                handle.memory.store.database._writer.exec_trace = None
         dead = handle.name in self.disk.dead
+        # Neither says whether it was done.
+        silent = dead or isinstance(error, KeyboardInterrupt)
         if dead:
             self.bury(handle)
             handle = self.handles[number] = self.open(f"{handle.name}!", handle.policy)
@@ -342,11 +364,11 @@ class Night:
         # What a killed process had written but not published lies in the log until the next write, and whoever opens the file
         # after a kill of all processes finds it.
         self.cut_off = not numbers and (dead or self.cut_off)
-        if error is not None and numbers and not dead:
+        if error is not None and numbers and not silent:
             raise Failure("what was refused did not happen", f"{verb}: {type(error).__name__} and entries {numbers}")
         if error is None or numbers:
             made = act.entries(numbers, self.world.clock())
-            if len(made) != len(numbers) or (error is None and len(made) < act.least):
+            if len(made) != len(numbers) or len(made) < act.least:
                 expected = max(len(made), act.least)
                 raise Failure("each act is journaled once", f"{verb}: entries {numbers}, expected {expected}")
             self.model.entries = sorted([*self.model.entries, *made], key=lambda entry: entry.seq)
@@ -360,7 +382,7 @@ class Night:
             with self.acting(handle.name):  # the answer was lost on the way: the same again changes nothing
                 self.send(handle, act)
         self.compare(watch.memory, {self.model.head}, f"the same handle after {verb}")
-        return error is None
+        return error is None or bool(numbers)
 
     def send(self, handle: Handle, act: Act) -> Any:
         """Do an act with the memory of a handle, or, where that is a server's, by the request of a client."""
@@ -372,17 +394,17 @@ class Night:
 
     def trouble(self, number: int, step: Step, act: Act, draw: random.Random) -> bool:
         """Do a step while something goes wrong. Returns whether it was done all the same."""
-        kind = draw.choice(("full", "write", "sync", "read", "dead", "slow"))
+        kind = draw.choice(("full", "write", "sync", "read", "dead", "slow", *([] if self.earlier else ["interrupt"])))
         usual = self.usual[step.verb, kind] or 12
         at = int(draw.random() * usual * 1.1)
-        fault = Fault(kind, at, lasting=kind == "dead" or (kind != "slow" and draw.random() < 0.5))
+        fault = Fault(kind, at, lasting=kind == "dead" or (kind not in ("slow", "interrupt") and draw.random() < 0.5))
         handle = self.handles[number]
         if kind == "slow":
             other = self.handles[(number + 1) % len(self.handles)]
             write = draw.random() < 0.4 and not step.verb.startswith(("undo", "delete all", "bank", "erase", "purge"))
             fault.meanwhile = lambda: self.meanwhile(other, write, draw)
         self.present = f"{kind} at {at}{' and on' if fault.lasting else ''} of {step.verb}"
-        before = self.disk.begin()
+        before, cut_off = self.disk.begin(), self.cut_off
         done = self.do(number, step.verb, act, fault)
         self.usual[step.verb, kind] = max(self.usual[step.verb, kind], fault.count)
         if fault.fired:
@@ -396,7 +418,7 @@ class Night:
         if not done and fault.fired and not self.cut_off:
             # Whoever opens it after a kill must not see what was refused.
             self.inspect(self.disk.platters.after_kill(), {self.model.head}, f"refused {kind}", step.verb, draw)
-        if done and not self.cut_off:
+        if done and not (cut_off or self.cut_off):
             self.look_at_images(before, self.disk.events, step.verb, draw)
         return done or not fault.fired
 
@@ -694,7 +716,8 @@ class Night:
     def learned_alike(self, handle: Handle, draw: random.Random) -> None:
         """Compare what a handle has learned on the way with what a process learns that opens a copy of the file."""
         state = self.model.fold(self.model.head)
-        ids = sorted(id for id, note in state.items() if note.current and note.credits)[:3]
+        rewarded = {id for entry in self.model.entries if entry.kind == "reward" for id in entry.targets}
+        ids = sorted(id for id in rewarded if id in state and state[id].current)[:3]  # also where the reward was undone
         if not ids:
             return
         self.tally.checks += 1
@@ -735,6 +758,13 @@ class Night:
             text += " long" * draw.randrange(50, 90)
         self.lines[text] = word
         return text
+
+    def new_name(self, id: str) -> str:
+        """Return the id of an episode or a decision, which must be new."""
+        if id in self.named:
+            raise Failure("ids are unique", f"{id} is the id of two")
+        self.named.add(id)
+        return id
 
     @property
     def state(self) -> State:
@@ -879,15 +909,21 @@ class Night:
         task = f"alpha task t{int(n[2] * 5)}"
         return Act(
             lambda m: m.episode(task, user_id=user, by=by).id,
-            after=lambda id, numbers: self.episodes.append((id, user, [])),
+            after=lambda id, numbers: self.episodes.append((self.new_name(id), user, [])),
         )
 
     def _search(self, n: Sequence[float]) -> Act | None:
         """A search that is logged, of an episode or of none, in which the policy may try something."""
         user = self._user(n[0])
         query = f"alpha t{int(n[1] * 5)}"
-        if n[2] < 0.3 and (ids := [id for id, note in self.state.items() if note.current and note.user == user]):
-            query += f" {self.lines.get(self.state[ids[int(n[3] * len(ids))]].text, '')}"
+        ids = [id for id, note in self.state.items() if note.user == user]
+        current = [id for id in ids if self.state[id].current]
+        gone = [] if self.earlier else [id for id in ids if id not in current]
+        if n[2] < 0.3 and (current or gone):
+            ids = gone if gone and (not current or n[2] < 0.15) else current
+            quoted = ids[int(n[3] * len(ids))]
+            query += f" {self.lines.get(self.state[quoted].text, '')}"
+            self.quoted.add(quoted)
         inside = [each for each in self.episodes if each[1] == user]
         episode = inside[int(n[4] * len(inside))] if inside and n[5] < 0.7 else None
         options: dict[str, Any] = {"user_id": user, **({"episode": episode[0]} if episode else {})}
@@ -897,6 +933,8 @@ class Night:
             state = self.state
             if wrong := [id for id in shown if id not in state or not state[id].current or state[id].user != user]:
                 raise Failure("a search is a scan", f"a logged search of {user!r} shows {wrong}")
+            if hits.decision:
+                self.new_name(hits.decision)
             if hits.decision and shown:
                 self.decisions.append((hits.decision, user, episode[0] if episode else "", shown))
                 if episode:
@@ -1019,6 +1057,9 @@ class Night:
         ids = [id for id in self.state if id not in self._tied()]
         if not ids:
             return None
+        if n[1] < 0.7 and not self.earlier:  # what was asked for is logged, and has to go as well
+            quoted = [id for id in ids if id in self.quoted]
+            ids = [id for id in quoted if not self.state[id].current] or quoted or ids
         id = ids[int(n[0] * len(ids))]
 
         def after(erased: Any, numbers: Sequence[int]) -> None:
@@ -1119,7 +1160,7 @@ def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) ->
         seed: That of the night.
         steps: What is done.
         folder: It is made for the night and removed after it.
-        **options: `faulty` and `images`, as of `Night`.
+        **options: `faulty`, `images` and `earlier`, as of `Night`.
 
     Returns:
         What the night did, and the claim that failed; None if all hold.

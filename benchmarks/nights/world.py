@@ -103,8 +103,13 @@ class _NoTimer(threading.Thread):
 
 
 @contextlib.contextmanager
-def simulated(seed: int) -> Iterator[World]:
-    """Replace what the engine takes from outside, and yield the world that it comes from."""
+def simulated(seed: int, *, often_saved: bool = True) -> Iterator[World]:
+    """Replace what the engine takes from outside, and yield the world that it comes from.
+
+    Args:
+        seed: Of all that is drawn.
+        often_saved: Whether what was learned is saved after every second reward.
+    """
     world = World(seed)
     numbers = itertools.count(1)
 
@@ -132,6 +137,7 @@ def simulated(seed: int) -> Iterator[World]:
 
     thread_names = dict(vars(threading))
     patches = [patch.object(module, name, size) for module, name, size in SMALL]
+    patches += [patch.object(learning, "SAVED_EVERY", 2)] if often_saved else []
     patches += [
         patch.object(os, "urandom", world.draw.randbytes),
         patch.object(secrets, "token_hex", lambda size=8: f"{next(numbers):0{2 * size}x}"),

@@ -613,7 +613,12 @@ class Database(Backend):
             yield
         finally:
             if not self._closed:
-                settle(before)
+                try:
+                    settle(before)
+                except MemoryProblem as problem:  # what was to be done is done
+                    logging.getLogger(__name__).warning(
+                        "%s is read slowly until it is opened again: %s", self.path, problem
+                    )
 
     def forget_samples(self, connection: AnyConnection) -> None:
         if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):

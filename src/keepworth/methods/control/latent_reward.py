@@ -163,7 +163,7 @@ METHOD = Method(
         "The factors are a function that is handed in; no language model writes it or checks it. Rewards of the network are "
         "made anew for each batch, factors are scaled to a variance of one, and the learner may have a memory."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

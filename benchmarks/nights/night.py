@@ -209,7 +209,6 @@ class Night:
         self.decisions: list[tuple[str, str, str, tuple[str, ...]]] = []  # id, user, episode, ids of what it has shown
         self.undone: list[int] = []
         self.named: set[str] = set()  # ids of episodes and decisions
-        self.quoted: set[str] = set()  # items a word of which was asked for
         self.known: set[bytes] = set()  # digests of the images that were looked at
         self.usual: Counter[tuple[str, str]] = Counter()  # how many accesses a verb makes, by the kind of fault
         self.present = ""  # the fault that is looked at
@@ -916,14 +915,8 @@ class Night:
         """A search that is logged, of an episode or of none, in which the policy may try something."""
         user = self._user(n[0])
         query = f"alpha t{int(n[1] * 5)}"
-        ids = [id for id, note in self.state.items() if note.user == user]
-        current = [id for id in ids if self.state[id].current]
-        gone = [] if self.earlier else [id for id in ids if id not in current]
-        if n[2] < 0.3 and (current or gone):
-            ids = gone if gone and (not current or n[2] < 0.15) else current
-            quoted = ids[int(n[3] * len(ids))]
-            query += f" {self.lines.get(self.state[quoted].text, '')}"
-            self.quoted.add(quoted)
+        if n[2] < 0.3 and (ids := [id for id, note in self.state.items() if note.current and note.user == user]):
+            query += f" {self.lines.get(self.state[ids[int(n[3] * len(ids))]].text, '')}"
         inside = [each for each in self.episodes if each[1] == user]
         episode = inside[int(n[4] * len(inside))] if inside and n[5] < 0.7 else None
         options: dict[str, Any] = {"user_id": user, **({"episode": episode[0]} if episode else {})}
@@ -1057,18 +1050,23 @@ class Night:
         ids = [id for id in self.state if id not in self._tied()]
         if not ids:
             return None
-        if n[1] < 0.7 and not self.earlier:  # what was asked for is logged, and has to go as well
-            quoted = [id for id in ids if id in self.quoted]
-            ids = [id for id in quoted if not self.state[id].current] or quoted or ids
+        gone = [] if self.earlier else [id for id in ids if not self.state[id].current]
+        ids = gone if gone and n[1] < 0.5 else ids
         id = ids[int(n[0] * len(ids))]
+        note = self.state[id]
+
+        def call(m: Memory) -> Any:
+            if id in gone:  # a search that does not find it any more is logged with its words
+                m.search(f"alpha {self.lines.get(note.text, '')}", user_id=note.user)
+            return m.forget(id, purge_history=True)
 
         def after(erased: Any, numbers: Sequence[int]) -> None:
             if erased.log_emptied:
                 self._gone_from_disk()
 
         return Act(
-            lambda m: m.forget(id, purge_history=True),
-            lambda numbers, at: [Entry(seq, at, "purge", self.state[id].user, "", (id,)) for seq in numbers[:1]],
+            call,
+            lambda numbers, at: [Entry(seq, at, "purge", note.user, "", (id,)) for seq in numbers[:1]],
             after,
             least=1,
         )

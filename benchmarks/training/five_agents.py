@@ -1,6 +1,6 @@
 """Five agents with loops of others, or as clients' own pages write them, train a tiny model by reward, unchanged.
 
-    python -m benchmarks.training.five_agents [--seeds 3] [--steps 12] [--only WORD] [--json FILE]
+    python -m benchmarks.training.five_agents [--seeds 3] [--steps 30] [--only WORD] [--json FILE]
 
 A shop's prices change from question to question, and the model of `examples/tiny_caller.py` mostly says that it does not know
 them instead of calling the tool. Each agent trains a model of its own for each seed. Reported are the right answers to questions
@@ -192,7 +192,7 @@ def measure(agent: Any, reward: Any, seed: int, steps: int, folder: Path) -> dic
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     setting, rewards = machine(1), {"exact match": "exact_match", "coins": coin}
@@ -212,10 +212,10 @@ def main() -> None:
             versions = {package: version(package) for package in packages}
             reached = sum(run["before"] < 0.3 and run["after"] >= GOAL for run in runs)
             arms.append({"agent": name, "reward": kind, "versions": versions, "reached": reached, "runs": runs})
-    save(asked.json, {
-        "command": f"python -m benchmarks.training.five_agents --seeds {asked.seeds} --steps {asked.steps}",
-        "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps, "arms": arms, "machine": setting,
-    })  # fmt: skip
+        save(asked.json, {
+            "command": f"python -m benchmarks.training.five_agents --seeds {asked.seeds} --steps {asked.steps}",
+            "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps, "arms": arms, "machine": setting,
+        })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepworth.memory.episode import unwritten_episode, write_episode
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.decision_log import Logged
@@ -90,7 +92,7 @@ def search_with_rewards(path: Path, *, at_once: bool) -> tuple[list[tuple[list[s
     with Memory(path, encoder="hashing", seed=3) as m:
         m.add_many([f"The {animal} sleeps in the barn." for animal in ("cat", "dog", "cow", "goat", "hen", "pig")])
         for turn in range(10):
-            live = m.episode("Who sleeps in the barn?", at_once=at_once)
+            live = (m.episode if at_once else partial(unwritten_episode, m))("Who sleeps in the barn?")
             hits = live.search(top_k=2)
             second = live.search("Where does the dog sleep?", top_k=2) if turn % 3 == 0 else hits
             live.reward(float(turn % 2))
@@ -108,13 +110,13 @@ def test_episode_written_with_its_search_is_as_one_written_before(tmp_path: Path
 def test_episode_and_its_search_are_on_file_together(path: Path) -> None:
     with Memory(path, encoder="hashing") as m, Memory(path, encoder="hashing") as other:
         m.add("a cat")
-        live = m.episode("cat", at_once=False)
+        live = unwritten_episode(m, "cat")
         hits = live.search()
         assert other.episodes() == []
-        live.write()
+        write_episode(live)
         assert other.episodes() == [live.id]
         assert [decision.id for decision in other.episode_record(live.id).decisions] == [hits.decision]
-        live.write()
+        write_episode(live)
         assert other.episodes() == [live.id]
 
 
@@ -133,7 +135,7 @@ WAYS: list[Callable[[Any], object]] = [
 def test_use_after_a_search_puts_its_episode_on_file(way: int, path: Path) -> None:
     with Memory(path, encoder="hashing") as m, Memory(path, encoder="hashing") as other:
         m.add("a cat")
-        live = m.episode("cat", at_once=False)
+        live = unwritten_episode(m, "cat")
         live.search()
         WAYS[way](live)
         assert len(other.episode_record(live.id).decisions) == 1
@@ -143,11 +145,11 @@ def test_episode_is_not_written_where_something_was_erased_since_its_search(path
     with Memory(path, encoder="hashing") as m:
         m.add("Ana has a cat.", user_id="ana")
         head = m.store.head()
-        live = m.episode("Ana's cat", user_id="ana", at_once=False)
+        live = unwritten_episode(m, "Ana's cat", user_id="ana")
         live.search()
         m.erase(user_id="ana")
-        assert not live.write(since=head)
+        assert not write_episode(live, since=head)
         assert m.episodes() == []
-        assert live.write(since=m.store.head())
+        assert write_episode(live, since=m.store.head())
         (decision,) = live.record().decisions
         assert decision.query == "", "it may quote what was erased"

@@ -79,8 +79,8 @@ class LiveEpisode:
         """The lowest and the highest reward that the memory accepts; None if it has no policy and accepts any."""
         return None if self._memory.learning is None else self._memory.learning.reward_range
 
-    def write(self, since: int | None = None) -> bool:
-        """Put an episode that was begun with `at_once=False` on file, with the search in it. Nothing happens if it is there.
+    def _write(self, since: int | None = None) -> bool:
+        """Put an episode of `unwritten_episode` on file, with the search in it. Nothing happens if it is there.
 
         Args:
             since: The newest journal entry before the search. If something was erased after that, which the episode may quote,
@@ -136,7 +136,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         if self._steps:  # what was tried in this episode is read from the file
-            self.write()
+            self._write()
         ask = self._asking(seen, worded_actions(actions) if actions != () else (), self._steps)
         # A search that repeated the memory's own user would not see what others share with it.
         mine, given = self.scope.parts(), self._memory.scopes.own.parts()
@@ -174,7 +174,7 @@ class LiveEpisode:
 
     def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """Remember a text as `Memory.add` does, as part of this episode."""
-        self.write()
+        self._write()
         here: dict[str, Any] = {"source": "episode", **self._bounds(), **options}
         return self._memory.add_many([text], episode=self.id, **here)[0]
 
@@ -184,12 +184,12 @@ class LiveEpisode:
         """Store advice that was drawn from this episode, so that it counts as the memory's own experience; otherwise as
         `Memory.propose`. Raises InvalidAdvice, InvalidPolicy, ClosedEpisode."""
         self._open()
-        self.write()
+        self._write()
         return self._memory._learns("observe").propose(advice, self.scope, self.id, self.number, self.by)
 
     def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
         """Carry out an operation as `Memory.apply` does, as part of this episode."""
-        self.write()
+        self._write()
         return self._memory.apply(operation, episode=self.id, **{"source": "episode", **self._bounds(), **options})
 
     def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
@@ -200,7 +200,7 @@ class LiveEpisode:
             by: The person who judged, as for `Memory.reward`.
             source: The channel that the reward came through.
         """
-        self.write()
+        self._write()
         return self._memory.reward(self.id, value, by=by, source=source)
 
     def signal(
@@ -242,7 +242,7 @@ class LiveEpisode:
         if not name:
             return OperationOutcome(False, reason="it says nothing of the answer")
         signal = find_signal(name)
-        self.write()
+        self._write()
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
             searches, seen = episode_log.signals_in(connection, self.id)
@@ -274,12 +274,12 @@ class LiveEpisode:
 
     def end(self, outcome: str = "") -> None:
         """Record that the episode is over, and how it ended. It can still be rewarded."""
-        self.write()
+        self._write()
         episode_log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
 
     def record(self) -> Episode:
         """Return the record of this episode, as `Memory.episode_record` does."""
-        self.write()
+        self._write()
         return self._memory.episode_record(self.id)
 
     @property
@@ -313,7 +313,7 @@ class LiveEpisode:
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
     def _note(self, what: str, **body: Any) -> None:
-        self.write()
+        self._write()
         store = self._memory.store
 
         def work(transaction: Transaction) -> bool:
@@ -328,3 +328,28 @@ class LiveEpisode:
     def _bounds(self) -> dict[str, Any]:
         scope = {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
         return {name: value for name, value in scope.items() if value}
+
+
+def unwritten_episode(memory: Memory, task: str, **options: Any) -> LiveEpisode:
+    """Begin an episode that `write_episode` puts on file, with the first search in it, in one transaction.
+
+    Args:
+        memory: Where it is to be on file.
+        task: What is attempted.
+        **options: Those of `Memory.episode`.
+    """
+    return memory._unwritten_episode(task, **options)
+
+
+def write_episode(live: LiveEpisode, since: int | None = None) -> bool:
+    """Put an episode of `unwritten_episode` on file. Nothing happens if it is there.
+
+    Args:
+        live: The episode.
+        since: The newest journal entry before its search. If something was erased after that, which the episode may quote,
+            nothing is written.
+
+    Returns:
+        Whether it is on file.
+    """
+    return live._write(since)

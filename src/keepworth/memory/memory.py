@@ -29,7 +29,7 @@ from keepworth.memory.choose.replacement import Evidence, Replacement, plain_sea
 from keepworth.memory.choose.review import Review, Settlement, review_items
 from keepworth.memory.choose.rewards import check_range
 from keepworth.memory.choose.wordings import texts_of
-from keepworth.memory.episode import LiveEpisode, UnwrittenEpisode
+from keepworth.memory.episode import LiveEpisode, UnwrittenEpisode, write_episode
 from keepworth.memory.errors import (
     DamagedWords,
     InvalidFilter,
@@ -581,7 +581,6 @@ class Memory(Changes):
         session_id: str = ALL,
         by: str = "",
         explore: bool = True,
-        at_once: bool = True,
     ) -> LiveEpisode:
         """Begin an episode: one attempt at a task, whose searches, actions and writes are rewarded and undone together.
 
@@ -592,16 +591,30 @@ class Memory(Changes):
             user_id, agent_id, session_id: Whose attempt it is, inside the bounds of this handle.
             by: The person whom it serves, taken from a login and never from the text; "" for the program itself.
             explore: False makes the policy try and withhold nothing, as when a memory is measured.
-            at_once: False lets it be put on file by `LiveEpisode.write`, with the first search in it, in one transaction.
         """
+        bounds = {"user_id": user_id, "agent_id": agent_id, "session_id": session_id}
+        live = self._unwritten_episode(task, by=by, explore=explore, **bounds)
+        write_episode(live)
+        return live
+
+    def _unwritten_episode(
+        self,
+        task: str,
+        *,
+        user_id: str = ALL,
+        agent_id: str = ALL,
+        session_id: str = ALL,
+        by: str = "",
+        explore: bool = True,
+    ) -> LiveEpisode:
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = checked_name(by, "by") if by != "" else ""
         id, exploring = new_id("e"), checked_switch(explore, "explore")
         unwritten = UnwrittenEpisode(self._clock())
         self._live[id] = live = LiveEpisode(self, id, scope, about, person, explore=exploring, unwritten=unwritten)
-        if checked_switch(at_once, "at_once") or (self.learning is not None and self.learning.by_number):
-            live.write()
+        if self.learning is not None and self.learning.by_number:
+            write_episode(live)
         return live
 
     def reopen(self, id: str) -> LiveEpisode:

@@ -36,7 +36,7 @@ from starlette.responses import Response, StreamingResponse
 from keepworth.base.errors import KeepworthError
 from keepworth.encoders.local import HashingEncoder
 from keepworth.memory.automatic import asks, floor_of
-from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.episode import LiveEpisode, write_episode
 from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
 from keepworth.memory.headline import MARK
 from keepworth.memory.item import ALL, Provenance, later, timestamp, worded
@@ -380,7 +380,7 @@ class Gateway:
             _require_room(store)
             tools = []  # they ended before what is recalled now
             by = call.access.user_id or bounds.get("user_id", "")
-            live = open.begin(query[:_LONGEST_QUERY], by=by, at_once=False, **bounds)
+            live = open.begin(query[:_LONGEST_QUERY], by=by, **bounds)
             spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # If neither token nor header names a person, nothing that belongs to a person is shown.
@@ -416,7 +416,7 @@ class Gateway:
             sent = before[newest].record
             noted = words if text else None
             with store.database.together():  # the episode, its search, the block, the receipt and the words
-                if not live.write(since=head):
+                if not write_episode(live, since=head):
                     return None
                 if not notes.begin_turn(store, digests[newest], sent, live.id, receipt, noted, since=head):
                     live.end("asked anew")

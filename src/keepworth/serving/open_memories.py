@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.base.recent import Recent
-from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.episode import LiveEpisode, unwritten_episode
 from keepworth.memory.item import ALL
 from keepworth.memory.memory import Memory
 from keepworth.memory.place import MemoryPlace, place_of
@@ -69,8 +69,8 @@ class OpenMemory:
         return self.hold(self.memory.reopen(id))
 
     def begin(self, task: str, **options: Any) -> LiveEpisode:
-        """Begin an episode, as `Memory.episode` does, and hold it. Raises InvalidText, InvalidScope."""
-        return self.hold(self.memory.episode(task, **options))
+        """Begin an episode that `write_episode` puts on file, and hold it. Raises InvalidText, InvalidScope."""
+        return self.hold(unwritten_episode(self.memory, task, **options))
 
     def hold(self, live: LiveEpisode) -> LiveEpisode:
         """Hold an episode in memory, until `EPISODES` others were held since, and return it."""

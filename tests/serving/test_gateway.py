@@ -489,7 +489,7 @@ def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
         raise StorageFull(full)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Memory, "episode", fails)
+        patch.setattr(Memory, "_unwritten_episode", fails)
         assert gate.ask(user("I live in Bergen.")).headers["x-keepworth-memory"] == "failed"
     (record,) = [record for record in caplog.records if record.name.startswith("keepworth.serving")]
     assert (record.getMessage(), record.exc_info) == (f"a call goes on without memory: {full}", None)

@@ -433,7 +433,7 @@ def test_response_header_says_that_memory_failed(agent: Agent, monkeypatch: pyte
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no disk")
 
-    monkeypatch.setattr(Memory, "episode", fails)
+    monkeypatch.setattr(Memory, "_unwritten_episode", fails)
     for behaves, status in ((well, 200), (limited, 429)):
         agent.upstream.behaves = behaves
         response = agent.ask()

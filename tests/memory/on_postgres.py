@@ -28,6 +28,10 @@ WHOLE = {
 }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
+    "test_wordings_are_told_apart_after_reopening": "rows of a file",
+    "test_rewording_by_an_earlier_version_keeps_rewards": "rows of a file",
+    "test_erasing_a_reworded_note_leaves_no_digest_of_it": "rows of a file",
+    "test_erasing_a_note_that_was_found_and_not_shown_leaves_no_digest_in_a_compacted_log": "rows of a file",
     "test_a_saved_state_may_hold_arrays_and_long_lists": "a file that is changed behind the memory's back",
     "test_erase_reports_unknown_persons_and_unifies_spellings": "a file named on the command line",
     "test_review_command_settles_and_undoes": "copies of files",

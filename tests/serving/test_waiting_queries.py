@@ -74,6 +74,18 @@ def test_failing_encoder_lets_queries_go_on() -> None:
     asyncio.run(encode())
 
 
+def test_queries_of_a_closed_server_do_not_wait() -> None:
+    """More of them than one batch holds."""
+
+    async def encode() -> None:
+        queries, embedder = WaitingQueries(), Embedder(WordEncoder())
+        queries.close()
+        waiting = [queries.encode(partial(query_of, embedder, f"query {number}")) for number in range(MOST + 3)]
+        await asyncio.wait_for(asyncio.gather(*waiting), 60)
+
+    asyncio.run(encode())
+
+
 def test_calls_recall_the_same_at_the_same_time_and_one_by_one(gates) -> None:
     encoder = SlowEncoder()
     encoder.free.set()

@@ -49,9 +49,10 @@ class WaitingQueries:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                finds = [find for find, _ in batch]
                 try:
-                    finds = [find for find, _ in batch]
-                    await asyncio.get_running_loop().run_in_executor(self._thread, encode_together, finds)
+                    with passing_over():  # after `close` the thread refuses: nothing is encoded beforehand
+                        await asyncio.get_running_loop().run_in_executor(self._thread, encode_together, finds)
                 finally:
                     for _, done in batch:
                         if not done.done():  # it is where the caller has left

@@ -166,6 +166,18 @@ def test_erasing_a_reworded_note_leaves_no_digest_of_it(path: Path) -> None:
     assert not any("texts" in json.loads(row[0] or "{}") for row in rows)
 
 
+def test_erasing_a_note_that_was_found_and_not_shown_leaves_no_digest_in_a_compacted_log(path: Path) -> None:
+    memory, id = taught(path)
+    memory.update(id, PORTER)
+    assert memory.search("pull the plug of the router", top_k=1)[0].id != id
+    memory.flush()
+    compact(memory.store, keep_decisions=0)
+    memory.forget(id, purge_history=True)
+    memory.close()
+    rows = behind_its_back(path, "SELECT details FROM decisions")
+    assert not any(f'"{id}"' in row[0] for row in rows)
+
+
 def test_writers_that_change_a_trusted_note_mislead_few() -> None:
     """Three of ten people write right notes, praise as others do, then change what these say and praise them nevertheless. They
     ask these questions more often than all others together."""

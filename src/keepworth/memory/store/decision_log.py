@@ -173,14 +173,20 @@ def insert(transaction: Transaction, entries: Sequence[Logged], since: int | Non
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
-    """Drop the candidates and the details of the decisions with row number up to `through`, except for which texts of reworded
-    items were shown."""
-    worded = f"SELECT details, n FROM decisions WHERE n <= ? AND candidates <> '[]' AND details LIKE '%\"{TEXTS}\"%'"
-    texts = [(from_json(body).get(TEXTS), n) for body, n in select(connection, worded, (through,))]
+    """Drop the candidates and the details of the decisions with row number up to `through`, except for which text each reworded
+    item had that was chosen."""
+    worded = (
+        f"SELECT n, chosen, details FROM decisions WHERE n <= ? AND candidates <> '[]' AND details LIKE '%\"{TEXTS}\"%'"
+    )
+    kept = list[tuple[str, int]]()
+    for n, chosen, body in select(connection, worded, (through,)):
+        numbers = named(chosen)  # an erasure finds a decision by these alone once its candidates are gone
+        texts = {id: digest for id, digest in from_json(body).get(TEXTS, {}).items() if number_of(id) in numbers}
+        if texts:
+            kept.append((json.dumps({TEXTS: texts}), n))
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
-    details = [(json.dumps({TEXTS: digests}), n) for digests, n in texts if digests]
-    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", details)
+    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", kept)
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:

@@ -1,6 +1,6 @@
 """Five agents with loops of others, or as clients' own pages write them, train a tiny model by reward, unchanged.
 
-    python -m benchmarks.training.five_agents [--seeds 3] [--steps 30] [--only WORD] [--json FILE]
+    python -m benchmarks.training.five_agents [--seeds 3] [--steps 12] [--only WORD] [--json FILE]
 
 A shop's prices change from question to question, and the model of `examples/tiny_caller.py` mostly says that it does not know
 them instead of calling the tool. Each agent trains a model of its own for each seed. Reported are the right answers to questions
@@ -166,7 +166,6 @@ def measure(agent: Any, reward: Any, seed: int, steps: int, folder: Path) -> dic
     """Trains one model inside one agent."""
     model = write_model(folder / "model", seed)
     how: dict[str, Any] = {"train": "full", "learning_rate": 1e-3, "max_tokens": 8, "threads": 1, "seed": seed}
-    how |= {"tasks_per_step": 4, "group_size": 8}
     begun = time.monotonic()
     with Drawn() as drawn:
         run = train(
@@ -192,7 +191,7 @@ def measure(agent: Any, reward: Any, seed: int, steps: int, folder: Path) -> dic
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     setting, rewards = machine(1), {"exact match": "exact_match", "coins": coin}

@@ -178,15 +178,15 @@ def shorten(connection: AnyConnection, through: int) -> None:
     worded = (
         f"SELECT n, chosen, details FROM decisions WHERE n <= ? AND candidates <> '[]' AND details LIKE '%\"{TEXTS}\"%'"
     )
-    kept = list[tuple[str, int]]()
+    shortened = list[tuple[str, int]]()
     for n, chosen, body in select(connection, worded, (through,)):
         numbers = named(chosen)  # an erasure finds a decision by these alone once its candidates are gone
         texts = {id: digest for id, digest in from_json(body).get(TEXTS, {}).items() if number_of(id) in numbers}
         if texts:
-            kept.append((json.dumps({TEXTS: texts}), n))
+            shortened.append((json.dumps({TEXTS: texts}), n))
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
-    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", kept)
+    connection.executemany("UPDATE decisions SET details = ? WHERE n = ?", shortened)
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:

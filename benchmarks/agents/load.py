@@ -1,5 +1,5 @@
 """What the benchmarks of the server share: an upstream that answers at once, a memory with 100 people in it, the server as a
-process of its own, a client that sends at fixed times, and one that sends as fast as it is answered (`wrk`).
+process of its own, and what its clients send.
 
     python -m benchmarks.agents.load upstream|proxy ...    (what the benchmarks start)
 """
@@ -10,12 +10,10 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,10 @@ from benchmarks.record import arguments
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "kw_benchmark"
-USERS, CONNECTIONS = 100, 50
+USERS = 100
 WORDS = 20_000
 STATEMENTS = 4
 """Of so many turns one is a statement, which is kept; the others are questions."""
-SCRIPT = Path(__file__).with_name("turns.lua")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -217,71 +214,6 @@ def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "
         f"X-Keepworth-User: {user}\r\nX-Keepworth-Memory: {mode}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
-
-
-# -- a client that sends at fixed times -------------------------------------------------------------------------------
-
-
-async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float) -> list[float]:
-    host, port = url.removeprefix("http://").split(":")
-    free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    for _ in range(CONNECTIONS):
-        free.put_nowait(await asyncio.open_connection(host, int(port)))
-    loop = asyncio.get_running_loop()
-    times: list[float] = []
-
-    async def call(due: float, sent: bytes) -> None:
-        reader, writer = await free.get()
-        writer.write(sent)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = content_length(head)
-        if length is None or head[9:12] != b"200":
-            raise SystemExit(f"a call was not answered: {head!r:.200}")
-        await reader.readexactly(length)
-        times.append(1e3 * (loop.time() - due))
-        free.put_nowait((reader, writer))
-
-    begun = loop.time() + 0.1
-    calls = []
-    for number in range(int(rate * seconds)):
-        sent, due = make(), begun + number / rate
-        if (wait := due - loop.time()) > 0:
-            await asyncio.sleep(wait)
-        calls.append(asyncio.ensure_future(call(due, sent)))
-    await asyncio.gather(*calls)
-    while not free.empty():
-        free.get_nowait()[1].close()
-    return times
-
-
-def open_loop(url: str, make: Callable[[], bytes], *, rate: float, seconds: float) -> list[float]:
-    """Milliseconds of `rate` calls a second, each at its time whether or not those before are answered. A call's time begins when
-    it was to be sent, so one that waits for a free connection counts its waiting. SystemExit where one gets no answer."""
-    return asyncio.run(_open_loop(url, make, rate, seconds))
-
-
-# -- a client that sends as fast as it is answered --------------------------------------------------------------------
-
-
-def saturated(url: str, *, seconds: float, run: str, mode: str) -> dict[str, float]:
-    """What `wrk` gets answered a second. run: makes its turns others than those of another run."""
-    if shutil.which("wrk") is None:
-        raise SystemExit("wrk is not here. It comes with the distribution: apt install wrk.")
-    turns = Turns(seed=1)
-    with tempfile.TemporaryDirectory() as folder:
-        lines = Path(folder) / "turns.txt"
-        texts = [turns.next() for _ in range(4000)]
-        lines.write_bytes(
-            b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in texts)
-        )
-        environment = {**os.environ, "KW_TURNS": str(lines), "KW_TOKEN": TOKEN, "KW_MODE": mode, "KW_RUN": run}
-        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(SCRIPT), url]
-        said_back = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    line = next(line for line in said_back.splitlines() if line.startswith("DONE "))
-    requests, micro, status, broken, late, _, p50, p95 = map(float, line.split()[1:])
-    if status or broken or late:
-        raise SystemExit(f"wrk was refused or not answered: {said_back}")
-    return {"requests": requests, "seconds": micro / 1e6, "p50_ms": p50 / 1e3, "p95_ms": p95 / 1e3}
 
 
 def main() -> None:

@@ -117,25 +117,25 @@ def fuzz(result: dict[str, Any]) -> str:
     )
 
 
-def latency(result: dict[str, Any]) -> str:
-    rates = {"open at a low rate": f"{result['low_rate']:.0f}", "open": f"{result['rate']:.0f}"}
-    rows = [
-        (
-            arm,
-            rates.get(kind, "unlimited"),
-            f"{row['per_second']:,.0f}" if "per_second" in row else "",
-            *(f"{row[name]:,.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")),
-        )
-        for arm, kinds in result["arms"].items()
-        for kind, row in kinds.items()
-    ]
-    head = ("", "asked a second", "answered", "p50 ms", "p95 ms", "CPU ms a call")
-    cores, loads = result["machine"]["cores"], result["load_average"]
-    held = result["items"] // result["people"]
+def gateway(result: dict[str, Any]) -> str:
+    """Of each kind of population and number of clients: what a call costs with memory, beside a proxy without one."""
+    rows = []
+    for population, arms in result["results"].items():
+        for clients, of in arms.items():
+            if clients == "load_average":
+                continue
+            on, bare = of["memory on"], of["bare proxy"]
+            cells = (on["per_second"], bare["per_second"], of["memory off"]["per_second"])
+            times = (f"{on['p50_ms']:.1f}", f"{on['p95_ms']:.1f}", f"{bare['p50_ms']:.1f}", f"{on['cpu_ms']:.1f}")
+            rows.append((population, clients.split()[0], *(f"{rate:,.0f}" for rate in cells), *times))
+    speeds = ("calls a second", "bare proxy", "memory off")
+    head = ("vectors, people", "clients", *speeds, "p50 ms", "p95 ms", "p50 of the proxy", "CPU ms a call")
+    setting = result["machine"]
     return (
-        f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation "
-        f"of one of {result['people']} people with {held:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds "
-        f"on {cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
+        f"{markdown(head, rows)}\n\n{result['items']:,} notes in one file; each call is a new conversation with new words, and "
+        f"{result['statements']} is a statement, which is kept. Medians of {result['rounds']} rounds of {result['calls']} calls "
+        f"on {setting['cores']} cores, which client, upstream and proxy share; {setting['processor']}, load "
+        f"{setting['load_average_at_start']:.1f} at the start. {measured(result)}"
     )
 
 
@@ -216,12 +216,12 @@ def tables() -> Iterator[tuple[Path, str, str]]:
         "kills": kills,
         "scan": scan,
         "fuzz": fuzz,
-        "latency": latency,
         "facts": facts,
         "closed_loop": closed_loop,
     }
     for name, table in of_server.items():
         yield DOCS / "server.md", name.replace("_", "-"), table(read(f"agents/{name}"))
+    yield DOCS / "server.md", "gateway", gateway(read("serving/gateway"))
     yield DOCS / "server.md", "facts-longmemeval", updates(read("agents/facts"))
     yield DOCS / "quickstarts.md", "quickstarts", quickstarts(read("agents/quickstarts"))
     loop = read("agents/closed_loop")

@@ -1,13 +1,14 @@
 """Objectives on the laboratory's model, each against GRPO with the same questions, answers and seeds.
 
-    python -m benchmarks.laboratory.objectives [--world rooms] [--seeds 4] [--updates 16] [--only ppo,gspo] [--record]
-    python -m benchmarks.laboratory.objectives --tune
+    python -m benchmarks.laboratory.objectives [--world rooms] [--lag 0] [--seeds 4] [--updates 16] [--only ppo,gspo] [--record]
+    python -m benchmarks.laboratory.objectives --tune [--world rooms] [--lag 0]
 
 Every arm has the best of three learning rates, chosen on another seed and on compositions that reward trains (--tune); the clip
 acts, as an update goes twice over its episodes, where the objective has a ratio. Measured is pass@1 on held-out compositions
 after the last update, and its difference to GRPO, paired by seed. The verdict is that of `benchmarks.methods.ruling`, and p
-is corrected by Holm over all arms. A run that was stopped goes on. --record writes `objectives.json`, from a tree without
-changes.
+is corrected by Holm over all arms. --lag: by how many updates the sampler is behind the learner, so that its data are stale;
+arms that correct for that are compared there. A run that was stopped goes on. --record writes the place's row of
+`objectives.json`, from a tree without changes.
 """
 
 from __future__ import annotations
@@ -56,15 +57,31 @@ ARMS = (
     Arm("t_spmo", "t_spmo"),
 )
 """Those that differ from GRPO in what they give credit to, in what they divide by, or in what they clip."""
+CORRECTING = (
+    Arm("tis", "tis"),
+    Arm("icepop", "icepop"),
+    Arm("areal", "areal"),
+    Arm("vcpo", "vcpo"),
+)
+"""Those that correct for data of an older policy: they are compared where the sampler is behind."""
+STALE = (*(of for of in ARMS if of.name in ("gspo", "cispo", "dr_grpo", "lite_ppo", "ppo")), *CORRECTING)
 RATES = (1e-4, 3e-4, 6e-4)
 COURSE = Course(updates=16)
 TUNED = path_in("tuned")
 
 
+def place_of(name: str, lag: int) -> str:
+    return f"{name}, {lag} updates behind" if lag else name
+
+
+def arms_at(lag: int) -> Sequence[Arm]:
+    return STALE if lag else ARMS
+
+
 def tune(name: str, course: Course, kept: Kept) -> dict[str, float]:
     """The rate of each arm with the highest pass@1 on compositions that reward trains."""
     best = {}
-    for each in (GRPO, *ARMS):
+    for each in (GRPO, *arms_at(course.lag)):
         reached = {}
         for rate in RATES:
             key = f"tune {name} {each.name} {rate} {course}"
@@ -77,7 +94,7 @@ def tune(name: str, course: Course, kept: Kept) -> dict[str, float]:
     return best
 
 
-def verdicts(name: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def verdicts(name: str, place: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Each arm beside GRPO, with the verdict of the one rule."""
     final = {key: [run["after"]["test"] for run in of] for key, of in runs.items()}
     others = [key for key in final if key != GRPO.name]
@@ -94,7 +111,7 @@ def verdicts(name: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[di
             "n": len(final[key]),
             "seeds": len(final[key]),
             "rule": {
-                "places": {name: {"above": ["grpo"], "room": [["best simple rule", "oracle"]]}},
+                "places": {place: {"above": ["grpo"], "room": [["best simple rule", "oracle"]]}},
                 "gain": GAIN, "near": NEAR, "range": 1.0,
                 "claim": "does better than GRPO in this world", "part": "One world and one size of model.",
             },
@@ -109,54 +126,55 @@ def verdicts(name: str, runs: Mapping[str, Sequence[dict[str, Any]]]) -> list[di
 def main() -> None:
     parser = measuring(arguments(__doc__, json=False), smallest="two updates of GRPO and of reinforce, 3 seeds")
     parser.add_argument("--world", default="rooms")
+    parser.add_argument("--lag", type=int, default=0, help="updates by which the sampler is behind")
     parser.add_argument("--only", default="", metavar="ARMS", help="names of arms, with commas between")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--updates", type=int, default=COURSE.updates)
     parser.add_argument("--tune", action="store_true", help="choose learning rates, and leave them in tuned.json")
     options = parser.parse_args()
     (name,) = chosen(options.world)
-    names = [of for of in options.only.split(",") if of] or [of.name for of in ARMS]
-    if unknown := set(names) - {of.name for of in ARMS}:
-        raise SystemExit(
-            f"There is no arm {min(unknown)!r}. There are {', '.join(of.name for of in ARMS)}. Nothing was run."
-        )
+    known, place = [of.name for of in arms_at(options.lag)], place_of(name, options.lag)
+    names = [of for of in options.only.split(",") if of] or known
+    if unknown := set(names) - set(known):
+        raise SystemExit(f"There is no arm {min(unknown)!r} here. There are {', '.join(known)}. Nothing was run.")
     begin(options, options.seeds)
-    setting, course, tasks = machine(1), replace(COURSE, updates=options.updates), 48
-    kept = Kept(f"objectives-{name}", setting["revision"])
+    setting, course, tasks = machine(1), replace(COURSE, updates=options.updates, lag=options.lag), 48
+    kept = Kept(f"objectives-{place.replace(' ', '-').replace(',', '')}", setting["revision"])
     rates = json.loads(TUNED.read_text(encoding="utf-8")) if TUNED.is_file() else {}
     if options.tune:
-        rates[name] = tune(name, course, kept)
+        rates[place] = tune(name, course, kept)
         save(TUNED, rates)
         return
     if options.smallest:
         course, tasks, names = Course(updates=2, tasks=2, answers=4), 4, ["reinforce"]
     runs: dict[str, list[dict[str, Any]]] = {}
-    arms = [GRPO, PERMUTED, *(of for of in ARMS if of.name in names)]
+    arms = [GRPO, PERMUTED, *(of for of in arms_at(options.lag) if of.name in names)]
     for seed in range(options.seeds):
         for each in arms:
-            tuned = rates.get(name, {}).get(GRPO.name if each.permuted else each.name, each.rate)
+            tuned = rates.get(place, {}).get(GRPO.name if each.permuted else each.name, each.rate)
             key = f"{each.name} {tuned} {seed} {course} {tasks}"
             make = replace(each, rate=tuned)
             run = kept.get(key, lambda make=make, seed=seed: train(WORLDS[name], make, seed, course, tasks))
             runs.setdefault(each.name, []).append(run)
-            print(name, seed, each.name, tuned, run["after"], run["cpu_seconds"], flush=True)
+            print(place, seed, each.name, tuned, run["after"], run["cpu_seconds"], flush=True)
     record = {
-        "command": f"python -m benchmarks.laboratory.objectives --world {name} --record",
+        "command": f"python -m benchmarks.laboratory.objectives --world {name} --lag {options.lag} --record",
         "machine": setting,
         "model": MODEL,
         "digest": digest(),
         "world": name,
         "seeds": options.seeds,
         "course": vars(course),
-        "rates": rates.get(name, {}),
+        "rates": rates.get(place, {}),
         "unit": "pass@1 on held-out compositions after the last update, paired by seed",
         "arms": {key: arm(key, [run["after"]["test"] for run in of]) for key, of in runs.items()},
-        "verdicts": verdicts(name, runs),
+        "verdicts": verdicts(name, place, runs),
         "runs": runs,
     }
     ASIDE.mkdir(parents=True, exist_ok=True)
     path = path_in("objectives") if options.record else options.out / "laboratory-objectives.json"
-    save(path, record)
+    places = json.loads(path.read_text(encoding="utf-8"))["places"] if path.is_file() else {}
+    save(path, {"places": places | {place: record}})
     for row in record["verdicts"]:
         print(f"{row['arm']}: {row['verdict']}. {row['because']} p {row['adjusted p']:.3f}")
 

@@ -42,6 +42,11 @@ def worlds(record: dict[str, Any]) -> str:
 
 
 def objectives(record: dict[str, Any]) -> str:
+    """The arms of each place where objectives were compared."""
+    return "\n\n".join(compared(place, of) for place, of in record["places"].items())
+
+
+def compared(place: str, record: dict[str, Any]) -> str:
     arms, rates = record["arms"], record["rates"]
     rows = [("`grpo`", rates["grpo"], spread(ends(arms["grpo"])), "", "", "")]
     for row in sorted(record["verdicts"], key=lambda row: -row["against grpo"]["mean"]):
@@ -60,7 +65,7 @@ def objectives(record: dict[str, Any]) -> str:
         )
     course, setting = record["course"], record["machine"]
     about = (
-        f"World `{record['world']}`, held-out compositions, {record['seeds']} seeds, {course['updates']} updates of "
+        f"World {place}, held-out compositions, {record['seeds']} seeds, {course['updates']} updates of "
         f"{course['passes']} passes over {course['tasks']} x {course['answers']} answers. Weights {record['digest'][:12]}, "
         f"revision {setting['revision']}, {setting['processor']}."
     )

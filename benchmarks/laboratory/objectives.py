@@ -35,7 +35,7 @@ from benchmarks.laboratory.training import (
     train,
 )
 from benchmarks.methods.ruling import judge
-from benchmarks.methods.write import ASIDE, arm, begin, gap, measuring
+from benchmarks.methods.write import arm, begin, gap, measuring
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.base.statistics import family
@@ -124,7 +124,7 @@ def verdicts(name: str, place: str, runs: Mapping[str, Sequence[dict[str, Any]]]
 
 
 def main() -> None:
-    parser = measuring(arguments(__doc__, json=False), smallest="two updates of GRPO and of reinforce, 3 seeds")
+    parser = measuring(arguments(__doc__, json=False), smallest="two updates of GRPO and of one other, 3 seeds")
     parser.add_argument("--world", default="rooms")
     parser.add_argument("--lag", type=int, default=0, help="updates by which the sampler is behind")
     parser.add_argument("--only", default="", metavar="ARMS", help="names of arms, with commas between")
@@ -146,7 +146,7 @@ def main() -> None:
         save(TUNED, rates)
         return
     if options.smallest:
-        course, tasks, names = Course(updates=2, tasks=2, answers=4), 4, ["reinforce"]
+        course, tasks, names = Course(updates=2, tasks=2, answers=4), 4, known[:1]
     runs: dict[str, list[dict[str, Any]]] = {}
     arms = [GRPO, PERMUTED, *(of for of in arms_at(options.lag) if of.name in names)]
     for seed in range(options.seeds):
@@ -171,8 +171,8 @@ def main() -> None:
         "verdicts": verdicts(name, place, runs),
         "runs": runs,
     }
-    ASIDE.mkdir(parents=True, exist_ok=True)
     path = path_in("objectives") if options.record else options.out / "laboratory-objectives.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     places = json.loads(path.read_text(encoding="utf-8"))["places"] if path.is_file() else {}
     save(path, {"places": places | {place: record}})
     for row in record["verdicts"]:

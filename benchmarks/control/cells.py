@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,27 @@ def cell_arguments(about: str | None, *, steps: int = 0, **lists: Sequence[str])
     for name, values in lists.items():
         parser.add_argument(f"--{name}", nargs="*", default=list(values))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument(
+        "--processes", type=int, default=1, help="that measure cells beside one another, where cells allow it"
+    )
     if steps:
         parser.add_argument("--steps", type=int, default=steps, help="of all worlds of a cell together")
     return parser
+
+
+def spread(measure: Callable[..., Row], cells: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Row]:
+    """Measures cells in several processes of one thread each, and yields their rows in order.
+
+    Args:
+        measure: Measures a cell, of what it is made of.
+        cells: What each cell is made of.
+        processes: How many processes.
+    """
+    if processes < 2:
+        yield from (measure(*cell) for cell in cells)
+    else:
+        with ProcessPoolExecutor(processes, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(measure, *zip(*cells, strict=True))
 
 
 def collect(

@@ -2,11 +2,12 @@
 
 python -m benchmarks.methods.from_logs
 
-WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs. IQL
-is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were filled
-in against IQL with all labels. LaRe is held against the same without its factors, with factors of other steps, and against the
-sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. StaQ is held against the
-policy of the last critics alone, in its return and in how much returns oscillate.
+WSRL is held against the same without a warm-up and with the logs kept, in its return and in how far it falls after the logs.
+IQL is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were
+filled in against IQL with all labels. LaRe is held against the same without its factors, with factors of other steps, and
+against the sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. Imitation of
+two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations. StaQ is
+held against the policy of the last critics alone, in its return and in how much returns oscillate.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main() -> None:
         ("staq", {"staq": oscillation}),
         ("late_rewards", {"lare": late_rewards}),
         ("sequences", {"sequence_rl": seldom_decisions}),
+        ("few_demonstrations", {"il_rl": demonstrated}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -50,7 +52,13 @@ def scores_of(measured: Measured, field: str = "score") -> dict[str, list[float]
 
 
 def fields(
-    measured: Measured, arms: list[Measured], gaps: Sequence[Measured], controls: list[str], model: str, opening: str
+    measured: Measured,
+    arms: list[Measured],
+    gaps: Sequence[Measured],
+    controls: list[str],
+    model: str,
+    opening: str,
+    digits: int = 0,
 ) -> Measured:
     """The fields of a record.
 
@@ -61,10 +69,11 @@ def fields(
         controls: What could have refuted the claim.
         model: The networks.
         opening: The sentence before the numbers.
+        digits: Digits after the point in the sentence.
     """
-    means = ", ".join(f"{of['name']} {of['mean']:.0f}" for of in arms)
+    means = ", ".join(f"{of['name']} {of['mean']:.{digits}f}" for of in arms)
     return {
-        "sentence": f"{opening}: {means}. {'; '.join(worded(of, 0) for of in gaps)}",
+        "sentence": f"{opening}: {means}. {'; '.join(worded(of, digits) for of in gaps)}",
         "revision": measured["machine"]["revision"],  # of the cells
         "model": model,
         "n": arms[0]["n"],
@@ -144,6 +153,29 @@ def seldom_decisions(measured: Measured) -> Measured:
     arms = [arm(name, values, within=RETURNS) for name, values in scores.items()]
     before = "Mean return of a pendulum that is decided after every .4 s, after 3,000 steps of .1 s"
     return fields(measured, arms, gaps, ["the recall of other sequences"], "networks of width 64", before)
+
+
+ROOMS = {"MiniGrid-MultiRoom-N2-S4-v0": "rooms", "BabyAI-KeyCorridorS3R1-v0": "corridor"}
+
+
+def of_worlds(measured: Measured, names: dict[str, str]) -> dict[str, list[float]]:
+    """By world and arm its shares of success. names: of the worlds."""
+    cells = [{**cell, "arm": f"{names[cell['world']]}: {cell['arm']}"} for cell in measured["cells"]]
+    return scores_of({**measured, "cells": cells}, "success")
+
+
+def demonstrated(measured: Measured) -> Measured:
+    """The record of imitation and reinforcement."""
+    scores = of_worlds(measured, ROOMS)
+    gaps = [
+        gap(f"{world}: {other}", scores[f"{world}: two, beside"], scores[f"{world}: {other}"])
+        for world in ROOMS.values()
+        for other in ("none", "two, permuted", "two, imitated alone", "two, first")
+    ]
+    arms = [arm(name, values) for name, values in scores.items()]
+    controls = ["the actions of the demonstrations, dealt out anew", "PPO alone", "imitation alone"]
+    before = "Share of episodes that reach the goal, after 50,000 steps"
+    return fields(measured, arms, gaps, controls, "a GRU of width 64 that policy and values share", before, 2)
 
 
 def oscillation(measured: Measured) -> Measured:

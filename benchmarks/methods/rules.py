@@ -285,6 +285,16 @@ RULES: dict[str, Rule] = {
         range=1000.0,
         part=f"One world, and one period of decisions. {NOT_THE_PAPERS}",
     ),
+    "il_rl": rule(
+        {
+            world: above(
+                *(f"{world}: {other}" for other in ("none", "two, permuted", "two, imitated alone")),
+                room=[(f"{world}: two, imitated alone", f"{world}: demonstrator")],
+            )
+            for world in ("rooms", "corridor")
+        },
+        part=f"Two small worlds. {NOT_THE_PAPERS}",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,

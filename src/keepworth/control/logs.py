@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
@@ -281,6 +282,30 @@ def rows_of(
         "terminated": (torch.arange(steps + cut) == steps - 1) & (not cut),
         "valid": ~last,
     }
+
+
+def as_batch(
+    episodes: Sequence[Episode], source: str, observations: ObservationSpace, actions: ActionSpace
+) -> dict[str, Tensor]:
+    """Returns the rows of logged episodes side by side, [episodes, rows, ...], without their rewards. Where an episode is
+    shorter than the longest, rows are no step.
+
+    Args:
+        episodes: Logged episodes.
+        source: What they are called in an error.
+        observations: The world's observations.
+        actions: What the learner may do in the world.
+
+    Raises:
+        WorldError: One is not of the world, has no step, or goes on after its end.
+    """
+    count_rows(source, episodes)
+    rows = [
+        rows_of(episode, f"Episode {number} of the log {source!r}", observations, actions, paid=False)
+        for number, episode in enumerate(episodes)
+    ]
+    names = ("features", "starts", "actions", "valid")
+    return {name: pad_sequence([of[name] for of in rows], batch_first=True) for name in names}
 
 
 def first_outside(space: Space, values: Sequence[Any]) -> int | None:

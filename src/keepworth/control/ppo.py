@@ -90,7 +90,7 @@ class Trainer:
         """
         began = time.perf_counter()
         rollout, returns, lengths = self._play()
-        extra = self._pay_bonus(rollout, self.bonus) if self.bonus else {}
+        extra = self.pay(rollout)
         losses = {**self._learn(rollout, self._advantages(rollout)), **extra}
         self.recent.extend(returns)
         self.seconds += time.perf_counter() - began
@@ -150,14 +150,25 @@ class Trainer:
         played = Rollout(x, starts, actions, log_probs, values, rewards, earned, ended, last_value, states)
         return played, returns, lengths
 
-    def _pay_bonus(self, rollout: Rollout, bonus: Bonus) -> dict[str, float]:
-        """Adds the bonus to the rewards of a rollout, lets the bonus learn from it, and returns metrics."""
-        observations = torch.cat([rollout.x[..., : self.worlds.observations.size], self._features.unsqueeze(1)], 1)
-        starts = torch.cat([rollout.starts, self._starts.unsqueeze(1)], 1)
-        paid = bonus.pay(observations, starts)
+    def pay(self, rollout: Rollout) -> dict[str, float]:
+        """Adds the bonus, where the settings ask for one, to the rewards of a rollout, lets the bonus learn from it, and returns
+        metrics. A method may pay more."""
+        if not self.bonus:
+            return {}
+        observations, starts = self.seen(rollout)
+        paid = self.bonus.pay(observations, starts)
         rollout.rewards.add_(paid, alpha=self.settings.bonus_weight)
-        bonus.learn(observations, starts, rollout.actions, self.draw)
+        self.bonus.learn(observations, starts, rollout.actions, self.draw)
         return {"bonus": float(paid.mean())}
+
+    def seen(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Returns the observations of a rollout and the one after it, [worlds, rollout + 1, size], and where episodes start."""
+        observations = torch.cat([rollout.x[..., : self.worlds.observations.size], self._features.unsqueeze(1)], 1)
+        return observations, torch.cat([rollout.starts, self._starts.unsqueeze(1)], 1)
+
+    def further_loss(self) -> Tensor | None:
+        """Returns what is added to the loss of each minibatch; None for nothing. A method may have its own."""
+        return None
 
     def _advantages(self, rollout: Rollout) -> Tensor:
         """Returns generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
@@ -200,6 +211,9 @@ class Trainer:
                 policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
                 value_loss = (values - targets[rows]).square().mean()
                 loss = policy_loss + settings.value_weight * value_loss - settings.entropy * entropy.mean()
+                further = self.further_loss()
+                if further is not None:
+                    loss = loss + further
                 predicted = []
                 if self.prediction:
                     predicted.append(

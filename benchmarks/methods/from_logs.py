@@ -6,8 +6,9 @@ WSRL is held against the same without a warm-up and with the logs kept, in its r
 IQL is held against behaviour cloning and against itself with permuted rewards, CQL against behaviour cloning; logs that were
 filled in against IQL with all labels. LaRe is held against the same without its factors, with factors of other steps, and
 against the sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. Imitation of
-two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations. StaQ is
-held against the policy of the last critics alone, in its return and in how much returns oscillate.
+two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations; an encoder
+and a reward from demonstrations against PPO alone, each alone and permuted ones. StaQ is held against the policy of the last
+critics alone, in its return and in how much returns oscillate.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def main() -> None:
         ("late_rewards", {"lare": late_rewards}),
         ("sequences", {"sequence_rl": seldom_decisions}),
         ("few_demonstrations", {"il_rl": demonstrated}),
+        ("pretraining", {"nce_pretraining": pretrained}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -174,6 +176,18 @@ def demonstrated(measured: Measured) -> Measured:
     ]
     arms = [arm(name, values) for name, values in scores.items()]
     controls = ["the actions of the demonstrations, dealt out anew", "PPO alone", "imitation alone"]
+    before = "Share of episodes that reach the goal, after 50,000 steps"
+    return fields(measured, arms, gaps, controls, "a GRU of width 64 that policy and values share", before, 2)
+
+
+def pretrained(measured: Measured) -> Measured:
+    """The record of contrastive pre-training with a reward of progress."""
+    scores = scores_of(measured, "success")
+    others = ("none", "both, permuted", "NCE", "reward", "imitated alone")
+    gaps = [gap(other, scores["both"], scores[other]) for other in others]
+    gaps += [gap(f"{name} minus none", scores[name], scores["none"]) for name in ("NCE", "reward")]
+    arms = [arm(name, values) for name, values in scores.items()]
+    controls = ["the observations of the demonstrations, dealt out anew", "PPO alone"]
     before = "Share of episodes that reach the goal, after 50,000 steps"
     return fields(measured, arms, gaps, controls, "a GRU of width 64 that policy and values share", before, 2)
 

@@ -295,6 +295,14 @@ RULES: dict[str, Rule] = {
         },
         part=f"Two small worlds. {NOT_THE_PAPERS}",
     ),
+    "nce_pretraining": rule(
+        {
+            "both": above("none", "both, permuted", room=[("none", "demonstrator")]),
+            "NCE": above("NCE minus none", room=[("none", "demonstrator")]),
+            "reward": above("reward minus none", room=[("none", "demonstrator")]),
+        },
+        part=f"One small world. {NOT_THE_PAPERS}",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,

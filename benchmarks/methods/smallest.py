@@ -188,6 +188,7 @@ def commands() -> list[Smallest]:
     stacked = kinds.get("control_agent: benchmarks.control.staq", [])
     late = kinds.get("control_agent: benchmarks.control.late_rewards", [])
     sequences = kinds.get("control_agent: benchmarks.control.sequences", [])
+    pretrained = kinds.get("control_agent: benchmarks.control.pretraining", [])
     demonstrated = kinds.get("control_agent: benchmarks.control.few_demonstrations", [])
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
@@ -219,6 +220,8 @@ def commands() -> list[Smallest]:
                  cells("steps"), tuple(late), 20),
         Smallest("sequences", f"{run}.control.sequences --steps 200 --seeds 1 --json {{out}}/cells.json",
                  cells("updates"), tuple(sequences), 20),
+        Smallest("pretraining", f"{run}.control.pretraining --steps 2048 --seeds 1 --arms demonstrator --json {{out}}/cells.json",
+                 cells("success"), tuple(pretrained), 20, "minigrid"),
         Smallest("few_demonstrations", f"{run}.control.few_demonstrations --steps 2048 --seeds 1 "
                  "--worlds MiniGrid-MultiRoom-N2-S4-v0 --arms demonstrator --json {out}/cells.json", cells("success"),
                  tuple(demonstrated), 20, "minigrid"),

@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,8 @@ from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 
 Row = dict[str, Any]
+T = TypeVar("T")
+"""What a cell is measured as: a row, or several."""
 
 
 def cell_arguments(about: str | None, *, steps: int = 0, **lists: Sequence[str]) -> ArgumentParser:
@@ -32,8 +34,8 @@ def cell_arguments(about: str | None, *, steps: int = 0, **lists: Sequence[str])
     return parser
 
 
-def spread(measure: Callable[..., Row], cells: Sequence[tuple[Any, ...]], processes: int) -> Iterator[Row]:
-    """Measures cells in several processes of one thread each, and yields their rows in order.
+def spread(measure: Callable[..., T], cells: Sequence[tuple[Any, ...]], processes: int) -> Iterator[T]:
+    """Measures cells in several processes of one thread each, and yields what was measured in order.
 
     Args:
         measure: Measures a cell, of what it is made of.

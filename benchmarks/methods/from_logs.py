@@ -1,4 +1,4 @@
-"""Writes the evidence of what learns from logs, of StaQ, LaRe and Sequence RL, from the cells of `benchmarks.control`.
+"""Writes the evidence of what learns from logs, of StaQ, LaRe, Sequence RL and AMAGO, from the cells of `benchmarks.control`.
 
 python -m benchmarks.methods.from_logs
 
@@ -8,7 +8,9 @@ filled in against IQL with all labels. LaRe is held against the same without its
 against the sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. Imitation of
 two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations; an encoder
 and a reward from demonstrations against PPO alone, each alone and permuted ones. StaQ is held against the policy of the last
-critics alone, in its return and in how much returns oscillate.
+critics alone, in its return and in how much returns oscillate. RA-DT is held against the same transformer without retrieval,
+with a long and with as short a context, and against itself where it reads what was played of another task; AMAGO against
+recurrent PPO, and against itself without its memory or without goals exchanged in hindsight.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def main() -> None:
         ("sequences", {"sequence_rl": seldom_decisions}),
         ("few_demonstrations", {"il_rl": demonstrated}),
         ("pretraining", {"nce_pretraining": pretrained}),
+        ("dark_rooms", {"ra_dt": retrieval}),
+        ("amago", {"amago": shared_memory}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -72,6 +76,7 @@ def fields(
         model: The networks.
         opening: The sentence before the numbers.
         digits: Digits after the point in the sentence.
+        digits: Of the numbers, behind the point.
     """
     means = ", ".join(f"{of['name']} {of['mean']:.{digits}f}" for of in arms)
     return {
@@ -190,6 +195,31 @@ def pretrained(measured: Measured) -> Measured:
     controls = ["the observations of the demonstrations, dealt out anew", "PPO alone"]
     before = "Share of episodes that reach the goal, after 50,000 steps"
     return fields(measured, arms, gaps, controls, "a GRU of width 64 that policy and values share", before, 2)
+
+
+def retrieval(measured: Measured) -> Measured:
+    """The record of RA-DT."""
+    scores = scores_of(measured)
+    others = [name for name in ("context 400", "context 50", "another task", "keys shuffled") if name in scores]
+    gaps = [gap(other, scores["RA-DT"], scores[other]) for other in others]
+    arms = [arm(name, values) for name, values in scores.items()]
+    controls = ["what was played of another task", "keys dealt out anew", "the same context without retrieval"]
+    before = "Mean return in dark rooms whose goals were not logged, with a memory that begins empty"
+    return fields(measured, arms, gaps, controls, "transformers of two layers of width 48", before, 2)
+
+
+def shared_memory(measured: Measured) -> Measured:
+    """The record of AMAGO."""
+    arms, gaps = list[Measured](), list[Measured]()
+    for world in dict.fromkeys(cell["world"] for cell in measured["cells"]):
+        scores = scores_of({**measured, "cells": [cell for cell in measured["cells"] if cell["world"] == world]})
+        rates = [name for name in scores if name.startswith("PPO")]
+        scores["PPO"] = max((scores.pop(name) for name in rates), key=np.mean)
+        gaps += [gap(f"{world}: {name}", scores["AMAGO"], of) for name, of in scores.items() if name != "AMAGO"]
+        arms += [arm(f"{world}: {name}", values, within=(-1.0, 2.0)) for name, values in scores.items()]
+    controls = ["AMAGO without a memory", "AMAGO with the goals as they were"]
+    before = "Mean return after as many steps of the world"
+    return fields(measured, arms, gaps, controls, "networks of width 64 with the memory lru", before, 2)
 
 
 def oscillation(measured: Measured) -> Measured:

@@ -303,6 +303,23 @@ RULES: dict[str, Rule] = {
         },
         part=f"One small world. {NOT_THE_PAPERS}",
     ),
+    "ra_dt": one(
+        "context 400",
+        "context 50",
+        "another task",
+        room=[("sweep", "sweep once")],
+        part=f"One world. {NOT_THE_PAPERS}",
+    ),
+    "amago": rule(
+        {
+            "RepeatPrevious": above(
+                "RepeatPrevious: PPO", "RepeatPrevious: without memory", room=[("RepeatPrevious: chance", 1.0)]
+            ),
+            "two goals": above("two goals: PPO", "two goals: goals as they were", room=[("two goals: chance", 2.0)]),
+        },
+        range=2.0,
+        part=f"Two worlds. {NOT_THE_PAPERS}",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,

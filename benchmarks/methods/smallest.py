@@ -190,6 +190,8 @@ def commands() -> list[Smallest]:
     sequences = kinds.get("control_agent: benchmarks.control.sequences", [])
     pretrained = kinds.get("control_agent: benchmarks.control.pretraining", [])
     demonstrated = kinds.get("control_agent: benchmarks.control.few_demonstrations", [])
+    retrieved = kinds.get("control_agent: benchmarks.control.dark_rooms", [])
+    shared = kinds.get("control_agent: benchmarks.control.amago", [])
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
     stream = (
@@ -225,6 +227,10 @@ def commands() -> list[Smallest]:
         Smallest("few_demonstrations", f"{run}.control.few_demonstrations --steps 2048 --seeds 1 "
                  "--worlds MiniGrid-MultiRoom-N2-S4-v0 --arms demonstrator --json {out}/cells.json", cells("success"),
                  tuple(demonstrated), 20, "minigrid"),
+        Smallest("dark_rooms", f"{run}.control.dark_rooms --updates 5 --seeds 1 --arms RA-DT --json {{out}}/cells.json",
+                 cells("score"), tuple(retrieved), 40),
+        Smallest("amago", f"{run}.control.amago --steps 800 --seeds 1 --arms AMAGO --json {{out}}/cells.json",
+                 cells("steps"), tuple(shared), 40),
         Smallest("bonuses", f"{run}.methods.agents --out {{out}}", agents, tuple(bonuses), 10),
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip

@@ -79,7 +79,7 @@ class OffPolicyTrainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.network = self.make_policy(size)
-            self.critics = Critics(size, self.actions, settings)
+            self.critics = self.make_critics(size)
         self.target_network = deepcopy(self.network).requires_grad_(False)
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
         self.log_temperature = torch.tensor(math.log(max(settings.temperature or 0.0, 1e-8)), requires_grad=True)
@@ -178,6 +178,10 @@ class OffPolicyTrainer:
     def make_policy(self, observation_size: int) -> Actor | StackedCritics:
         """Returns the policy, with fresh weights. A method may have its own. observation_size: features of an observation."""
         return make_actor(observation_size, self.actions, self.settings)
+
+    def make_critics(self, observation_size: int) -> Critics:
+        """Returns the critics, with fresh weights. A method may have its own. observation_size: features of an observation."""
+        return Critics(observation_size, self.actions, self.settings)
 
     def rewards(self, rows: Tensor) -> Tensor:
         """Returns the rewards that the critics learn of rows of the replay. A method may have its own."""

@@ -14,7 +14,7 @@ import pytest
 
 from keepworth import Client, Memory
 from keepworth.memory.automatic import asks, floor_of
-from keepworth.memory.errors import StorageFull
+from keepworth.memory.errors import Busy, MemoryProblem, StorageFailed, StorageFull
 from keepworth.serving import gateway
 from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.gateway import tokens_of
@@ -509,6 +509,24 @@ def test_a_turn_for_which_the_disk_had_no_room_after_its_answer_is_stored_once_i
 
     with monkeypatch.context() as patch:
         patch.setattr(Memory, "add", full)
+        ask(gate, CHAT, user("I live in Bergen."))
+        until(lambda: finished(gate.server))
+        assert gate.memory.get_all() == []
+    ask(gate, CHAT, user("My dog is called Rex."))
+    assert sorted(gate.noted(2)) == ["I live in Bergen.", "My dog is called Rex."]
+
+
+@pytest.mark.parametrize("refusal", [StorageFailed, Busy])
+def test_a_turn_that_the_disk_or_a_lock_refused_once_is_stored_with_the_next(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, refusal: type[MemoryProblem]
+) -> None:
+    """And not only when the server starts again."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise refusal("the disk refused agent.mem: look at its file system; nothing was written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "add", refused)
         ask(gate, CHAT, user("I live in Bergen."))
         until(lambda: finished(gate.server))
         assert gate.memory.get_all() == []

@@ -37,7 +37,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.encoders.local import HashingEncoder
 from keepworth.memory.automatic import asks, floor_of
 from keepworth.memory.episode import LiveEpisode, write_episode
-from keepworth.memory.errors import InvalidScope, RefusedText, StorageFull, UnknownEpisode
+from keepworth.memory.errors import Busy, InvalidScope, RefusedText, StorageFailed, StorageFull, UnknownEpisode
 from keepworth.memory.headline import MARK
 from keepworth.memory.item import ALL, Provenance, later, timestamp, worded
 from keepworth.memory.memory import Memory
@@ -229,7 +229,7 @@ class Gateway:
         self._finishing: dict[asyncio.Future[None], tuple[str, str] | None] = {}
         """The turns that are being stored; by rules, with the tenant and the person, whose next call waits for them."""
         self._unwritten: dict[str, OpenMemory] = {}
-        """The memories of turns that could not be stored on a full disk, by their episodes."""
+        """The memories of turns that a full disk, another failure of it or a lock did not let be stored, by their episodes."""
         threads = _threads(memory)
         self._lane = ThreadPoolExecutor(threads, "gateway-memory")
         self._queries = WaitingQueries() if threads > 1 else None
@@ -594,11 +594,11 @@ class Gateway:
                     live.end(outcome or ("completed" if status < 400 else f"stopped by the upstream's {status}"))
             if words is not None and self.settings.words == "at once":
                 self._write_words(memory.open, episode, words)
-            for id, open in list(self._unwritten.items()):  # the disk has room again
+            for id, open in list(self._unwritten.items()):  # the disk takes what it refused
                 if words := notes.body(open.memory.store, notes.TURN, id):
                     self._write_words(open, id, words)
                 self._unwritten.pop(id, None)
-        except StorageFull as error:
+        except (Busy, StorageFailed, StorageFull) as error:  # the same may go well the next time
             self._unwritten[episode] = memory.open
             _report_failure("a turn waits to be stored", error)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it

@@ -7,7 +7,7 @@
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, and evidence
 #   make test-evidence    every command that measures a method, at its smallest size; MINUTES=10 runs a piece, and says what is left
-#   make simulate         drawn work under drawn faults, beside a naive model: SEEDS=0:200 says which nights, STEPS how long they are
+#   make simulate         drawn work under drawn faults, beside a naive model: SEEDS=0:200 says which nights, LAYER whose
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins, the examples, chat templates and telemetry beside mem0, LangGraph, OpenAI's packages, TRL and OpenTelemetry
 #   make test-hosts       the memory slots in the agent frameworks themselves, in Python and TypeScript, each with its real package
@@ -85,7 +85,7 @@ test-evidence: $(STAMP)
 	@$(BIN)/python -m benchmarks.methods.smallest $(if $(MINUTES),--minutes $(MINUTES))
 
 simulate: $(STAMP)
-	@$(BIN)/python -m benchmarks.nights.run --seeds $(or $(SEEDS),0:20) --steps $(or $(STEPS),40)
+	@$(BIN)/python -m benchmarks.nights.run --layer $(or $(LAYER),engine) --seeds $(or $(SEEDS),0:20) $(if $(STEPS),--steps $(STEPS))
 
 test-paused: $(STAMP)
 	@$(BIN)/python tests/paused.py $(or $(TIMES),5) -m "not slow" $(TESTS)

@@ -1,19 +1,21 @@
 """A night of a gateway: conversations of several people through two gateways over one file, before an upstream that misbehaves.
 
-The upstream, the disk, the clients, the clock and the threads are the simulation's. The model is a dictionary of what people said,
-each with whether it must be in the memory, must not be, or may be, and for each conversation what stood in its prompts.
+The upstream, the disk, the clients, the clock and the threads are the simulation's. The model is a dictionary of what people
+said, each with whether it must be in the memory, must not be, or may be, and for each conversation what stood in its prompts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import os
 import random
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,8 +62,8 @@ TOOL = "run"
 
 @dataclass(slots=True, eq=False)
 class Note:
-    """What a person said: whether it must be in the memory, or must not; None for either. `waits` names the process which the disk
-    refused to store it: until that process has recorded another turn, or one opens the file, it may be missing."""
+    """What a person said: whether it must be in the memory, or must not; None for either. `waits` names the process which the
+    disk refused to store it: until that process has recorded another turn, or one opens the file, it may be missing."""
 
     text: str
     user: str
@@ -264,7 +266,7 @@ def _cut(content: bytes, draw: random.Random) -> list[bytes]:
     middle = content.find("🐟".encode())
     if middle >= 0 and draw.random() < 0.5:
         places = sorted({*places, middle + draw.randrange(1, 4)})
-    return [content[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [content[begin:end] for begin, end in pairwise(places)]
 
 
 def _whole(path: str, words: str, tool: bool, id: str) -> dict[str, Any]:
@@ -477,8 +479,14 @@ class GatewayNight:
         events = list(self.disk.events)
         hit = fault is not None and bool(fault.fired)
         for call in calls:
-            for name in (f"upstream {call.script}", "caller leaves" if call.left else "", "process lost" if call.lost else ""):
-                if name and call.script not in ("answer", "stream", "tool", "stream of a tool") or name in ("caller leaves",):
+            for name in (
+                f"upstream {call.script}",
+                "caller leaves" if call.left else "",
+                "process lost" if call.lost else "",
+            ):
+                if (name and call.script not in ("answer", "stream", "tool", "stream of a tool")) or name in (
+                    "caller leaves",
+                ):
                     self.count(name, call.talk.path, "stream" if call.stream else "whole", step.verb)
         if fault is not None and hit:
             self.count(fault.kind, step.verb, fault.fired)
@@ -517,10 +525,13 @@ class GatewayNight:
             self.count(kind, verb)
             return
         at = int(draw.random() ** 2 * (60 if kind == "read" else 14 if kind == "between" else 40))
-        self.fault = Fault(kind, at, lasting=kind == "dead" or (kind not in ("slow", "between") and draw.random() < 0.5))
+        self.fault = Fault(
+            kind, at, lasting=kind == "dead" or (kind not in ("slow", "between") and draw.random() < 0.5)
+        )
         if kind in ("slow", "between"):
             users = [call.talk.user for call in calls] or [*self.users.values()]
-            self.fault.meanwhile = lambda: self.meanwhile(draw, users)
+            # Another process has none of the variables of this one.
+            self.fault.meanwhile = lambda: contextvars.Context().run(self.meanwhile, draw, users)
         if kind != "between":
             self.disk.fault = self.fault
 
@@ -549,7 +560,9 @@ class GatewayNight:
         try:
             self.loop.run_until_complete(everything)
         except Stuck:
-            raise Failure("every call ends", f"{[(call.id, call.script) for call in calls if not call.ended]}") from None
+            raise Failure(
+                "every call ends", f"{[(call.id, call.script) for call in calls if not call.ended]}"
+            ) from None
 
     async def _play(self, calls: Sequence[Call], acts: Sequence[tuple[float, Callable[[], None]]]) -> None:
         for seconds, act in acts:
@@ -620,7 +633,9 @@ class GatewayNight:
         if isinstance(error, Failure):
             self.failure = self.failure or error
         elif error is not None and not (call.left or call.lost):
-            self.failure = self.failure or Failure("a call is answered", f"{call.script}: {type(error).__name__}: {error}")
+            self.failure = self.failure or Failure(
+                "a call is answered", f"{call.script}: {type(error).__name__}: {error}"
+            )
         if not call.ended and not call.left and not call.lost:
             self.failure = self.failure or Failure("a call is answered", f"{call.script} on {call.talk.path}: no end")
 
@@ -639,7 +654,9 @@ class GatewayNight:
         if note is not None and not note.erased and note not in call.deleted:
             if mode == "on":
                 note.waits = self.processes[call.process].name if hit else ""
-            elif mode and note.must is None and call.before.get(note) is None:  # "failed", and no other call said the same
+            elif (
+                mode and note.must is None and call.before.get(note) is None
+            ):  # "failed", and no other call said the same
                 others = [each for each in self.calls.values() if each.note is note and each is not call]
                 note.must = False if not others and not call.lost else None
             elif call.sent and not call.headers.get("x-keepworth-memory") and not hit and not call.lost and roomy:
@@ -649,7 +666,8 @@ class GatewayNight:
 
     def recovered(self, calls: Sequence[Call]) -> None:
         """Take down that what waited is stored now, as a process recorded a turn without a fault."""
-        well = {self.processes[call.process].name for call in calls if call.headers.get("x-keepworth-memory") == "on"}
+        ended = [call for call in calls if call.erasures == self.erasures]  # else its turn may be erased
+        well = {self.processes[call.process].name for call in ended if call.headers.get("x-keepworth-memory") == "on"}
         for note in self.notes.values():
             note.waits = "" if note.waits in well else note.waits
 
@@ -907,9 +925,9 @@ class GatewayNight:
                 if note not in under_way:
                     note.erased = True
                     self.mark(note, False)
-            self.talks = [talk for talk in self.talks if talk.user != user]
             for talk in self.talks:
                 talk.lines = {}
+            self.talks = [talk for talk in self.talks if talk.user != user]
             self.rewards = {key: whose for key, whose in self.rewards.items() if whose != user}
             self.recorded = [turn for turn in self.recorded if turn.user != user or draw.random() < 0.5]
             others = " ".join(note.text for note in self.notes.values() if note.user != user)
@@ -934,7 +952,12 @@ class GatewayNight:
         if len(call.sent) > 1:
             raise Failure("the upstream is asked once", f"{where}: {len(call.sent)} times")
         if call.left or call.lost:
-            if call.sent and call.stream and call.headers and not call.answered.startswith(content[: len(call.answered)]):
+            if (
+                call.sent
+                and call.stream
+                and call.headers
+                and not call.answered.startswith(content[: len(call.answered)])
+            ):
                 raise Failure(claim, f"{where}: {content[:80]!r} of {call.answered[:80]!r}")
             return
         if not call.sent:
@@ -948,7 +971,11 @@ class GatewayNight:
             if (call.status, content) != (status, call.answered) or call.headers.get("retry-after") != "7":
                 raise Failure(claim, f"{where}: {call.status} {content[:200]!r} of {call.answered[:200]!r}")
         elif call.stream:
-            if call.status != 200 or not content.startswith(call.answered) or b"error" not in content[len(call.answered) :]:
+            if (
+                call.status != 200
+                or not content.startswith(call.answered)
+                or b"error" not in content[len(call.answered) :]
+            ):
                 raise Failure(claim, f"{where}: {call.status} {content[-200:]!r} after {call.answered[-100:]!r}")
         elif call.status != 502:
             raise Failure(claim, f"{where}: {call.status} for an answer that broke off")
@@ -958,7 +985,11 @@ class GatewayNight:
         if not call.sent:
             return
         self.tally.checks += 1
-        claim, mode, talk = "a prompt is the client's with notes of the person", call.headers.get("x-keepworth-memory", ""), call.talk
+        claim, mode, talk = (
+            "a prompt is the client's with notes of the person",
+            call.headers.get("x-keepworth-memory", ""),
+            call.talk,
+        )
         where = f"{mode or 'no memory'}, {talk.path}"
         if call.mode == "off" or mode == "failed" or (call.whole and call.status and not mode):
             if call.sent[0] != call.body:
@@ -982,7 +1013,11 @@ class GatewayNight:
                     raise Failure("notes are the person's own", f"{where}: {talk.user} is shown {line!r}")
                 if note.erased and call.erasures == self.erasures:
                     raise Failure("what was erased is gone", f"{where}: {line!r} is shown")
-        turns = [index for index, piece in enumerate(originals) if piece.get("role") == "user" and isinstance(piece["content"], str)]
+        turns = [
+            index
+            for index, piece in enumerate(originals)
+            if piece.get("role") == "user" and isinstance(piece["content"], str)
+        ]
         newest = turns[-1]
         quiet = call.erasures == self.erasures
         for line in lines[newest] if call.new and quiet else ():
@@ -991,7 +1026,9 @@ class GatewayNight:
                 raise Failure("what is deleted is not recalled", f"{where}: {line!r}")
         for index in turns:
             if index in talk.lines and quiet and (index != newest or talk.tool) and lines[index] != talk.lines[index]:
-                raise Failure("prompts grow at their end", f"{where}: message {index} had {talk.lines[index]}, has {lines[index]}")
+                raise Failure(
+                    "prompts grow at their end", f"{where}: message {index} had {talk.lines[index]}, has {lines[index]}"
+                )
         if mode in ("on", "read") and quiet:
             talk.lines = {index: lines[index] for index in turns}
         asks = call.asks
@@ -1019,7 +1056,9 @@ class GatewayNight:
             if not call.whole and call.script not in ("refuses", "hangs"):
                 ends = "stopped by the upstream" if call.stream else "stopped by unreachable"
             if summary["outcome"] != ends:
-                raise Failure("an episode says how it ended", f"{summary['outcome']!r}, not {ends!r}, after {call.script}")
+                raise Failure(
+                    "an episode says how it ended", f"{summary['outcome']!r}, not {ends!r}, after {call.script}"
+                )
         if not call.new or any(turn.episode == episode for turn in self.recorded):
             return
         import hashlib
@@ -1105,15 +1144,13 @@ class GatewayNight:
             name = f"{events[cut].kind}{events[cut].part}" if cut < len(events) else "end"
             self.present = f"{kind} before access {cut} ({name}) of {verb}"
             required: dict[Note, bool | None] = dict(start)
-            for at, note, must in self.marks:
-                if at <= cut:
-                    required[note] = must
-            for at, note, _ in self.marks:
-                if at > cut:
-                    required[note] = None
+            required |= {note: must for at, note, must in self.marks if at <= cut}
+            required |= dict.fromkeys([note for at, note, _ in self.marks if at > cut])
             self.inspect(image, required, kind, f"{verb} {name}", draw)
 
-    def inspect(self, image: Image, required: dict[Note, bool | None], kind: str, place: str, draw: random.Random) -> None:
+    def inspect(
+        self, image: Image, required: dict[Note, bool | None], kind: str, place: str, draw: random.Random
+    ) -> None:
         """Open an image of the disk with a gateway, as the next process does, and hold the claims against it."""
         import hashlib
 

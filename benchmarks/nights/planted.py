@@ -20,6 +20,7 @@ from typing import Any
 
 import keepworth
 from benchmarks.memory.engine import machine
+from benchmarks.nights.run import LAYERS
 from benchmarks.record import arguments, save
 
 LISTED = Path(__file__).with_name("planted.toml")
@@ -54,20 +55,20 @@ def plant(mistake: dict[str, Any], source: Path) -> None:
     path.write_text(text, "utf-8")
 
 
-def nights(source: Path, count: int, steps: int) -> dict[str, Any]:
+def nights(source: Path, count: int, layer: str) -> dict[str, Any]:
     """Run nights on a copy of the source until one fails.
 
     Args:
         source: The folder in which the copy of `keepworth` lies.
         count: The most nights.
-        steps: The steps of each.
+        layer: Whose nights they are.
 
     Returns:
         The record of the run: see `benchmarks.nights.run`.
     """
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
-        command = [sys.executable, "-m", "benchmarks.nights.run", "--seeds", f"0:{count}", "--steps", str(steps)]
+        command = [sys.executable, "-m", "benchmarks.nights.run", "--seeds", f"0:{count}", "--layer", layer]
         command += ["--stop", "--whole", "--json", str(record)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
@@ -81,13 +82,14 @@ def nights(source: Path, count: int, steps: int) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--nights", type=int, default=60, help="the most nights for each mistake")
-    parser.add_argument("--steps", type=int, default=40, help="steps of a night")
+    parser.add_argument("--layer", choices=[*LAYERS], default="", help="only mistakes of this layer")
     parser.add_argument("--only", default="", help="only mistakes whose name has this text in it")
     options = parser.parse_args()
+    chosen = [each for each in mistakes() if options.only in each["name"] and options.layer in ("", each["layer"])]
+    none = [{"layer": layer, "name": ""} for layer in LAYERS if any(each["layer"] == layer for each in chosen)]
     listed: list[dict[str, Any]] = []
-    names = ["", *(mistake["name"] for mistake in mistakes() if options.only in mistake["name"])]
-    by_name = {mistake["name"]: mistake for mistake in mistakes()}
-    for name in names:
+    for mistake in [*none, *chosen]:
+        name, layer = mistake["name"], mistake["layer"]
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(
                 Path(keepworth.__file__).parent,
@@ -95,25 +97,30 @@ def main() -> None:
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
             if name:
-                plant(by_name[name], Path(folder) / "keepworth")
-            result = nights(Path(folder), options.nights, options.steps)
+                plant(mistake, Path(folder) / "keepworth")
+            result = nights(Path(folder), options.nights, layer)
         failure = result["failures"][0] if result["failures"] else None
         listed.append(
             {
+                "layer": layer,
                 "mistake": name or "none",
                 "claim": failure["claim"] if failure else "",
                 "detail": failure["detail"] if failure else "",
                 "nights": result["nights"],
             }
         )
-        print(f"{name or 'no mistake'}: {'found by: ' + failure['claim'] if failure else 'not found'}", flush=True)
+        print(
+            f"{layer}: {name or 'no mistake'}: {'found by: ' + failure['claim'] if failure else 'not found'}",
+            flush=True,
+        )
         if not name and failure:
             sys.exit(f"a night fails without a mistake, so nothing can be counted: {failure['again']}")
-        caught = [each for each in listed[1:] if each["claim"]]
-        record = {"machine": machine(), "planted": len(listed) - 1, "found": len(caught), "nights": options.nights,
-                  "steps": options.steps, "mistakes": listed}  # fmt: skip
+        planted = [each for each in listed if each["mistake"] != "none"]
+        caught = [each for each in planted if each["claim"]]
+        record = {"machine": machine(), "planted": len(planted), "found": len(caught), "nights": options.nights,
+                  "mistakes": listed}  # fmt: skip
         save(options.json, record)
-    print(f"{len(caught)} of {len(listed) - 1}")
+    print(f"{len(caught)} of {len(planted)}")
 
 
 if __name__ == "__main__":

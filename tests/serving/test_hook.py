@@ -11,9 +11,11 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from keepworth.memory.sensitive import HIDDEN
 from keepworth.records.episode import Episode
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
+from tests.serving.scripted import scripted
 
 SESSION = {"session_id": "s1", "cwd": "/home/ana/website", "permission_mode": "default"}
 SESSION |= {"transcript_path": "/home/ana/.claude/projects/-home-ana-website/s1.jsonl"}
@@ -484,6 +487,77 @@ def test_empty_user_name_is_refused(host: Host) -> None:
     answer, errors = host.give(PROMPT)
     assert answer == {}
     assert "user of a scope has control characters or others that cannot be seen" in errors
+
+
+@dataclass
+class SlowMemory:
+    """A memory that gives no answer until it is `up`; a call about the task `holds` waits until it is let `go`."""
+
+    up: bool = False
+    holds: str = ""
+    held: threading.Event = field(default_factory=threading.Event)
+    go: threading.Event = field(default_factory=threading.Event)
+    kept: list[str] = field(default_factory=list)
+
+    def __call__(self, asked: dict[str, Any]) -> Any:
+        if self.holds and asked.get("task") == self.holds:
+            self.held.set()
+            self.go.wait(60)
+        if not self.up:
+            return None
+        if asked["path"].endswith("/items"):
+            self.kept += [message["content"] for message in asked["content"]]
+        return {"id": "e1", "items": [], "hits": [], "lines": {}, "missing": [], "last": ""}
+
+
+def test_prompt_survives_other_hooks_of_its_session_that_are_under_way(host: Host) -> None:
+    """A tool's hook that began before the prompt ends after it, while the memory gives no answer."""
+    memory = SlowMemory(holds="Use Bash")
+    failed = {**SESSION, "hook_event_name": "PostToolUseFailure", "tool_name": "Bash", "error": "exit code 1"}
+    with scripted((200, memory)) as server, ThreadPoolExecutor(1) as beside:
+        there = {"KEEPWORTH_URL": server.url}
+        tool = beside.submit(host.give, failed, **there)
+        assert memory.held.wait(60)
+        said = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": PAGE}
+        assert "gave no answer" in host.give(said, **there)[1]
+        memory.go.set()
+        tool.result()
+        memory.up, memory.holds = True, ""
+        host.give({**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "Go on"}, **there)
+    assert memory.kept == [PAGE, "Go on"]
+
+
+def test_prompt_of_a_session_that_is_over_survives_a_hook_that_is_stopped(host: Host) -> None:
+    """The next session begins while the memory hangs, and its hook ends when its time is up."""
+    memory = SlowMemory()
+    with scripted((200, memory)) as server:
+        there = {"KEEPWORTH_URL": server.url}
+        host.give({**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": PAGE}, **there)
+        host.give({**SESSION, "hook_event_name": "SessionEnd"}, **there)
+        begins = {**SESSION, "hook_event_name": "SessionStart", "source": "startup"}
+        memory.holds = "Work in website"
+        assert "no answer" in host.give({**begins, "session_id": "s2"}, "--seconds", "2", **there)[1]
+        memory.go.set()
+        memory.up, memory.holds = True, ""
+        host.give({**begins, "session_id": "s2"}, **there)
+    assert memory.kept == [PAGE]
+
+
+def test_prompt_of_a_session_that_its_host_never_ended_is_kept_by_a_later_one(host: Host) -> None:
+    memory = SlowMemory()
+    with scripted((200, memory)) as server:
+        there = {"KEEPWORTH_URL": server.url}
+        host.give({**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": PAGE}, **there)
+        memory.up = True
+        begins = {**SESSION, "hook_event_name": "SessionStart", "source": "startup"}
+        host.give({**begins, "session_id": "s2"}, **there)
+        assert memory.kept == [], "it may still be at work"
+        (file,) = [
+            file for file in Path(host.environment["KEEPWORTH_HOOKS"]).glob("*.json") if PAGE in file.read_text()
+        ]
+        os.utime(file, (time.time() - 2 * 86_400,) * 2)
+        host.give({**begins, "session_id": "s3"}, **there)
+    assert memory.kept == [PAGE]
 
 
 def test_usage_error_does_not_block_the_host() -> None:

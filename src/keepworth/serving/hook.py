@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,7 +61,7 @@ MOST_UNKEPT = 20
 SECONDS = 3.0
 SECONDS_AT_END = 1.2
 """Claude Code stops a hook at the end of a session after 1.5 seconds."""
-_OLD = 30 * 86_400.0
+_OLD, _IDLE = 30 * 86_400.0, 86_400.0
 _TAIL = 2**22
 """How many bytes at the end of a transcript are searched."""
 _SAID_BY_HOOKS = re.compile(r"\A(?:\s*<hook_context>.*?</hook_context>)+\s*", re.DOTALL)
@@ -465,26 +465,70 @@ def read_session(file: Path) -> HookSession:
         return HookSession()
 
 
-def write_session(file: Path, session: HookSession) -> None:
-    """Write a state to a file, whole or not at all."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-        json.dump(asdict(session), out)
-    os.replace(part, file)
+def write_session(file: Path, session: HookSession, earlier: HookSession | None = None) -> None:
+    """Write a state to a file, whole or not at all. What other processes of the session did meanwhile stays done: prompts that
+    they noted or that the memory took from them, and its end.
+
+    Args:
+        file: The file of the session.
+        session: Its state, which takes over what others did.
+        earlier: What the file held when it was last read or written, which becomes what it holds then; None for nothing.
+    """
+    earlier = HookSession() if earlier is None else earlier
+    with alone(file.parent):
+        there = read_session(file)
+        left = [prompt for prompt in there.unkept if prompt in session.unkept or prompt not in earlier.unkept]
+        added = [prompt for prompt in session.unkept if prompt not in earlier.unkept and prompt not in there.unkept]
+        session.unkept = [*left, *added][-MOST_UNKEPT:]
+        session.over = session.over or (there.over and not earlier.over)
+        earlier.unkept, earlier.over = list(session.unkept), session.over
+        if session.over and not session.unkept:
+            file.unlink(missing_ok=True)
+            return
+        part = file.with_name(f"{file.name}.{os.getpid()}")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+            json.dump(asdict(session), out)
+        os.replace(part, file)
 
 
-def take_unkept(file: Path, session: HookSession) -> None:
-    """Move to a session, whose file is `file`, what sessions that are over could not give to the memory."""
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time change the states of sessions in a folder, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def take_unkept(file: Path, session: HookSession, earlier: HookSession, now: float) -> None:
+    """Move to a session what sessions that are over could not give to the memory. It is written there before it is taken away, so
+    that a process that is stopped in between loses nothing.
+
+    Args:
+        file: The file of the session.
+        session: Its state.
+        earlier: As for `write_session`.
+        now: The present. A host that crashed says of no session that it is over, but it touches none of them for a day.
+    """
     for other in sorted(file.parent.glob("*.json")):
         left = HookSession() if other == file else read_session(other)
-        if left.over and left.unkept:
-            session.unkept = [*left.unkept, *session.unkept][-MOST_UNKEPT:]
-            other.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if left.unkept and (left.over or other.stat().st_mtime < now - _IDLE):
+                session.unkept = [*left.unkept, *session.unkept][-MOST_UNKEPT:]
+                write_session(file, session, earlier)
+                other.unlink(missing_ok=True)
 
 
 def remove_old(folder: Path, now: float) -> None:
     """Remove the states of sessions that are more than 30 days old."""
-    for file in folder.iterdir():
+    for file in folder.glob("[!.]*"):
         with contextlib.suppress(OSError):
             if file.stat().st_mtime < now - _OLD:
                 file.unlink()
@@ -844,6 +888,7 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     user = chosen.user or _user_here()
     file = session_file(user, event.session)
     session = read_session(file)
+    earlier = HookSession(unkept=list(session.unkept), over=session.over)
     outcome = bool(event.command) or event.failed is None
     if event.what == TOOL and not event.text and (chosen.no_signals or not outcome or not session.last):
         return
@@ -854,9 +899,9 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
         work = HookWork(event, session, memory, chosen.top_k, chosen.tokens, not chosen.no_signals)
         session.over = event.what == END
         if not chosen.no_keep and work.note_prompt(now):
-            write_session(file, session)  # so that it is there at the next event if the host does not wait
+            write_session(file, session, earlier)  # so that it is there at the next event if the host does not wait
         if event.what == BEGIN:
-            take_unkept(file, session)
+            take_unkept(file, session, earlier, now)
         block = work.block()
         answer = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": block}}
         show(json.dumps(answer) if block else "")
@@ -864,10 +909,7 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
             work.keep()
     finally:
         memory.close()
-        if event.what == END and not session.unkept:
-            file.unlink(missing_ok=True)
-        else:
-            write_session(file, session)
+        write_session(file, session, earlier)
         if event.what == BEGIN:
             remove_old(file.parent, now)
 

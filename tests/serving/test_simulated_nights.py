@@ -1,0 +1,39 @@
+"""Simulated nights of the gateway and of the hooks, at their smallest size: the claims hold, and a seed repeats a night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.nights import gateway_night, hooks_night
+from benchmarks.nights.night import Tally
+
+
+def simulate(layer: Any, seed: int, folder: Path, steps: int) -> Tally:
+    done, failure = layer.run_night(seed, layer.drawn_steps(seed, steps), folder)
+    assert failure is None, f"seed {seed}, step {failure.step}, {failure.place}: {failure}"
+    return done
+
+
+def test_claims_of_the_gateway_hold_after_drawn_faults(tmp_path: Path) -> None:
+    done = Tally()
+    for seed in range(3):
+        done.add(simulate(gateway_night, seed, tmp_path / "night", 12))
+    assert sum(done.faults.values()) > 60
+    assert {"kill", "torn"} <= {*done.faults}
+
+
+def test_claims_of_the_hooks_hold_after_drawn_faults(tmp_path: Path) -> None:
+    done = Tally()
+    for seed in range(4):
+        done.add(simulate(hooks_night, seed, tmp_path / "night", 30))
+    assert sum(done.faults.values()) > 30
+    assert {"killed", "at once", "down"} <= {*done.faults}
+
+
+@pytest.mark.parametrize("layer", [gateway_night, hooks_night], ids=["gateway", "hooks"])
+def test_seed_repeats_a_night_of_a_layer(layer: Any, tmp_path: Path) -> None:
+    first, again = (simulate(layer, 5, tmp_path / "night", 8) for _ in range(2))
+    assert (first.faults, first.places, first.checks) == (again.faults, again.places, again.checks)

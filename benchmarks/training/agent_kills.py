@@ -141,7 +141,10 @@ def main() -> None:
     print(f"{len(kills)} kills, {len(straight['episodes'])} episodes; equal: {equal}")
     record = {"kills": kills, "equal": equal, "episodes": len(straight["episodes"]), "steps": asked.steps}
     record |= {"seed": asked.seed, "machine": setting}
-    save(asked.json, {"command": "python -m benchmarks.training.agent_kills", **record})
+    command = (
+        f"python -m benchmarks.training.agent_kills --kills {asked.kills} --steps {asked.steps} --seed {asked.seed}"
+    )
+    save(asked.json, {"command": command, **record})
 
 
 if __name__ == "__main__":

@@ -177,7 +177,13 @@ def test_the_benchmarks_run_at_their_smallest_size_and_judge_by_the_one_rule(
     make_model("lab-small")
     monkeypatch.setattr(training, "ROOT", tmp_path)  # where results are kept
     monkeypatch.setattr(training, "ANSWERS", 2)
-    for module, words in ((run, ["--only", "notes"]), (objectives, ["--world", "notes"]), (speed, [])):
+    objectives_behind = ["--world", "notes", "--lag", "2"]
+    for module, words in (
+        (run, ["--only", "notes"]),
+        (objectives, ["--world", "notes"]),
+        (objectives, objectives_behind),
+        (speed, []),
+    ):
         monkeypatch.setattr("sys.argv", [module.__name__, "--smallest", "--out", str(tmp_path), *words])
         module.main()
     capsys.readouterr()
@@ -187,8 +193,13 @@ def test_the_benchmarks_run_at_their_smallest_size_and_judge_by_the_one_rule(
     assert {record["digest"] for record in (worlds, compared, update)} == {weights(path_of("lab-small"))}
     assert worlds["worlds"]["notes"]["oracle"] == 1.0
     assert not worlds["worlds"]["notes"]["carries_verdicts"], "a model that was hardly taught has no room"
-    assert {row["arm"] for row in compared["verdicts"]} == {"permuted rewards", "reinforce"}
-    assert {row["verdict"] for row in compared["verdicts"]} <= VERDICTS.keys()
+    places = compared["places"]
+    arms = {place: {row["arm"] for row in of["verdicts"]} for place, of in places.items()}
+    assert arms == {
+        "notes": {"permuted rewards", "reinforce"},
+        "notes, 2 updates behind": {"permuted rewards", "dr_grpo"},
+    }
+    assert {row["verdict"] for of in places.values() for row in of["verdicts"]} <= VERDICTS.keys()
     assert update["seconds"]["update"]["median"] > 0
 
 

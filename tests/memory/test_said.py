@@ -14,7 +14,7 @@ import keepworth
 from keepworth import Memory
 from keepworth.memory.automatic import asks
 from keepworth.memory.item import Item
-from keepworth.memory.pasted import speech
+from keepworth.memory.pasted import blank_pasted
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.speech import clean, statements
 from keepworth.memory.store.checks import check
@@ -489,7 +489,7 @@ def test_statement_of_two_conversations_survives_one_rollback(writer: str) -> No
 )
 def test_statement_reader_accepts_any_text(text: str) -> None:
     assert all(statement.text.strip() for statement in statements(text))
-    assert len(speech(text)) == len(text.splitlines())
+    assert len(blank_pasted(text)) == len(text.splitlines())
     assert clean(clean(text)) == clean(text)
 
 

@@ -112,9 +112,9 @@ def compare_streams(
     if method and method not in arms:
         raise UnknownName("arm", method, arms, "--arms")
     method = choose_method(arms, method)
-    aim = plan_power(streams, arms, seeds, method=method)
-    if aim is not None:
-        announce(aim.text)
+    power = plan_power(streams, arms, seeds, method=method)
+    if power is not None:
+        announce(power.text)
     fixed = asdict(conditions)
     del fixed["data"]
     plan = {
@@ -123,7 +123,7 @@ def compare_streams(
         "orders": list(orders),
         **fixed,
         "method": method,
-        "power": None if aim is None else asdict(aim),
+        "power": None if power is None else asdict(power),
     }
     out.mkdir(parents=True, exist_ok=True)
     note = out / "plan.json"
@@ -228,19 +228,19 @@ def run_job(job: Job, arms: Sequence[str], conditions: StreamConditions) -> list
         conditions: What holds for all arms: split, length, data, agent and tuned settings.
     """
     name, order, seed = job
-    length, data, agent = conditions.length or None, conditions.data, conditions.agent
+    length, data = conditions.length or None, conditions.data
     stream = open_stream(name, split=conditions.split, seed=seed, order=order, length=length, data=data)
-    tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
-    policy = TabularAgent() if tabular else LinearAgent()
+    tabular = conditions.agent == "tabular" or (conditions.agent == "usual" and stream.long_term)
+    agent = TabularAgent() if tabular else LinearAgent()
     results = []
     for arm in arms:
-        base, of, changed = _parts_of(arm)
-        control = base if base in CONTROLS else changed or "learn"
-        chosen = conditions.settings.get(world(name).kind, {}) if of != "published" else {}
-        if of == "on":
+        base, settings, removed = _parts_of(arm)
+        control = base if base in CONTROLS else removed or "learn"
+        chosen = conditions.settings.get(world(name).kind, {}) if settings != "published" else {}
+        if settings == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
-        system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
-        run = run_stream(stream, system, policy, HashedWords(), seed=seed, control=control)
+        policy = method_for("exprag" if base in CONTROLS else base, chosen, seed)
+        run = run_stream(stream, policy, agent, HashedWords(), seed=seed, control=control)
         results.append(row(name, order, seed, arm, run))
     return results
 

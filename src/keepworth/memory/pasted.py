@@ -62,7 +62,7 @@ ALONE, FIRST_OR_LAST = 1.4, 0.4
 _FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,})")
 
 
-def speech(text: str) -> list[str]:
+def blank_pasted(text: str) -> list[str]:
     """Return the lines of `text`, in which each pasted line is empty."""
     lines, out, block = text.splitlines(), list[str](), list[str]()
     closes = _fence_ends(lines)

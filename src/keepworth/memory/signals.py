@@ -49,7 +49,7 @@ class Signal:
         family: A later signal of the same family replaces an earlier one about the same search.
         of: "search" where it is about the newest search before it, "turn" where it is about all searches of the turn.
         value: The share of answers that were good where it was seen, from 0 to 1.
-        weight: How much it counts beside a reward that somebody gives, which counts 1; 0 where it says nothing.
+        weight: Its share of the count where signals alone speak (see `divide`); 0 where it says nothing.
     """
 
     name: str
@@ -110,8 +110,8 @@ def describe_version() -> str:
 def divide(claims: Sequence[float]) -> list[float]:
     """Return how much each of several rewards about one search counts: together at most 1.
 
-    What people said counts equally, and signals and evaluators nothing beside it. These alone share the count by their weights:
-    how often an item is seen with weak signals only is learned from rewards, as with any noise, and weighs nothing less.
+    What people said counts equally, and signals and evaluators nothing beside it. Where signals alone
+    speak, they share the count of 1 by their weights, so that a weak signal without others counts as a whole reward.
 
     Args:
         claims: The weights of their sources, see `read_weight`.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from keepworth.memory.pasted import BULLET, LETTER, speech
+from keepworth.memory.pasted import BULLET, LETTER, blank_pasted
 from keepworth.memory.patterns import compile_pattern, read_file
 from keepworth.memory.search.language import classify
 from keepworth.memory.search.terms import SURE, function_words, latin_words
@@ -294,7 +294,7 @@ class _Block:
 
 def _blocks(text: str) -> Iterator[_Block]:
     """Yield the spoken parts of a message: paragraphs whose lines were broken are put together, and lists are kept whole."""
-    lines, spoken = text.splitlines(), speech(text)
+    lines, spoken = text.splitlines(), blank_pasted(text)
     index = 0
     while index < len(lines):
         line = spoken[index].strip()

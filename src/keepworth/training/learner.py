@@ -115,7 +115,7 @@ class Learner:
 
     Raises:
         ObjectiveError: The objective needs an input that is missing, or would leave one unused. With one optimiser step an
-            update, this holds for a clip that you set; that of a preset is warned of only, because many train it so.
+            update, this holds for a clip that you set; one that comes with a preset only warns, as many train it so.
     """
 
     def __init__(
@@ -190,21 +190,21 @@ class Learner:
         if self.mixture is not None:
             sampled = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
         trained = [group for group in sampled if not rejection([e.metric for e in group.episodes], self.objective)]
-        rejected, sampled = len(sampled) - len(trained), trained
-        if rejected and not sampled:
+        rejected = len(sampled) - len(trained)
+        if rejected and not trained:
             others = other_losses(self.mixture, groups, self.roles, self.steps, 1.0) if self.mixture else []
             measured = {other.name: other.backward(self.passes) for other in others}
             if others:
                 measured["gradient_norm"] = self.master_weights.step(rate_at(self.optimisation, self.steps))
             self._count_update()
             return measured | {"rejected_groups": float(rejected), "trained_rows": 0.0}
-        rows = rows_of(sampled, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
-        require_credit(rows, sampled, self.objective)
-        temperature = self._temperature(sampled)
-        rows = replace(rows, batch=self._completed(rows, temperature))
+        rows = rows_of(trained, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
+        require_credit(rows, trained, self.objective)
+        temperature = self._temperature(trained)
+        rows = replace(rows, batch=self._with_model_scores(rows, temperature))
         learned: dict[str, float] = {}
         if self.critic is not None:
-            rows, learned = self._advised(rows, self.critic)
+            rows, learned = self._with_critic_values(rows, self.critic)
         advantage = advantages(rows.batch, self.objective)
         if self.objective.needs_selection:
             generator = torch.Generator().manual_seed(self.steps)
@@ -230,7 +230,7 @@ class Learner:
         if rejected or self.objective.group_filter is not None:
             measured["rejected_groups"] = float(rejected)
         if self.objective.local_weight is not None:
-            measured["local_episodes"] = float(sum(bool(e.parent) for group in sampled for e in group.episodes))
+            measured["local_episodes"] = float(sum(bool(e.parent) for group in trained for e in group.episodes))
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
@@ -292,11 +292,11 @@ class Learner:
         self._validation = state.get("validation")
 
     def close(self) -> None:
-        """Ends what the learner started. A learner without others has started nothing."""
+        """Does nothing: only a group of learners has processes to end."""
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _completed(self, rows: Rows, temperature: float) -> Batch:
+    def _with_model_scores(self, rows: Rows, temperature: float) -> Batch:
         """Adds to the batch what only models can compute: log-probabilities of the proximal policy, the reference and the
         teacher, values, and score norms."""
         objective, batch = self.objective, rows.batch
@@ -317,7 +317,7 @@ class Learner:
         measured = objective.advantage.measure(self, replace(rows, batch=batch), temperature)
         return replace(batch, **measured)
 
-    def _advised(self, rows: Rows, critic: Critic) -> tuple[Rows, dict[str, float]]:
+    def _with_critic_values(self, rows: Rows, critic: Critic) -> tuple[Rows, dict[str, float]]:
         """Returns the rows with the critic's values, and the metrics of what the critic learned before it computed them."""
         measured: dict[str, float] = {}
         if critic.learns(self.steps):
@@ -475,6 +475,6 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
     }
     if unused := [name for name, is_idle in idle.items() if is_idle]:
         raise ObjectiveError(
-            f"objective {objective.name!r} reads neither of what it was given: {', '.join(unused)}.",
+            f"objective {objective.name!r} does not read what it was given: {', '.join(unused)}.",
             "Leave it out, or choose an objective that uses it.",
         )

@@ -184,7 +184,7 @@ class Learning:
     def experience(self) -> Experience:
         """Return what is learned, up to date with the file."""
         with self._lock:
-            return self._now()
+            return self._caught_up()
 
     def within(self, scope: Scope) -> Learning:
         """Return what is learned from the rewards that a handle of this scope may know of: those given inside what it sees. Of
@@ -221,7 +221,7 @@ class Learning:
         """Return the ids of the items that rewards speak for where this is asked, the surest first. `vector` is that of the
         query, if the search needed one."""
         with self._lock:
-            experience = self._now()
+            experience = self._caught_up()
             record = experience.policy.record
             if record is None or not len(record):
                 return []
@@ -232,7 +232,7 @@ class Learning:
 
     @property
     def in_force(self) -> Learning:
-        """Return what chooses where nothing is tried: this."""
+        """Return the learning whose choices are in force: this one, as no other policy is on trial."""
         return self
 
     def choose(self, ask: Ask, top_k: int, sources: Callable[[Learning], CandidateSources], user: str) -> Chosen:
@@ -250,8 +250,8 @@ class Learning:
             return self.show(self.weigh(ask, top_k, places, answer), ask, top_k, user)
 
     def look(self, sources: CandidateSources) -> SearchAnswer | None:
-        """Return what the memory's own search finds, if it is needed. A search comes before what is learned is brought up to
-        date, which then knows all that it found."""
+        """Return what the memory's own search finds, if it is needed. It is asked before the policy catches up with the file, so
+        that the policy knows every item that was found."""
         return sources.search() if sources.searched or not self.retrieves else None
 
     def weigh(self, ask: Ask, top_k: int, sources: CandidateSources, answer: SearchAnswer | None) -> Weighed:
@@ -265,7 +265,7 @@ class Learning:
         """
         size = None if answer is None else answer.size
         with self._lock:
-            experience = self._at(answer)
+            experience = self._as_of(answer)
             experience.generator = self._generator_of(ask)
             policy, record = experience.policy, experience.policy.record or NO_RECORD
             query = self._query(experience, ask, top_k, answer)
@@ -275,12 +275,16 @@ class Learning:
                 if record.finds_sets and len(record) and len(query.vector):
                     query = replace(query, most=min(WIDEST, len(hits)), size=size)
             drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 and policy.record else None
-            again = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
+            already_drawn = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn} if drawn else {}
             if sources.always:
-                again |= {place: (1.0, True) for place, hit in enumerate(hits) if hit.id in sources.always}
+                already_drawn |= {place: (1.0, True) for place, hit in enumerate(hits) if hit.id in sources.always}
             # No rewards yet, or nothing to choose: the order of the search is shown.
             empty = (policy.record is not None and not len(record)) or not query.most
-            use = experience.take_first(query, candidates) if empty else experience.choose(query, candidates, again)
+            use = (
+                experience.take_first(query, candidates)
+                if empty
+                else experience.choose(query, candidates, already_drawn)
+            )
             return Weighed(use, hits, answer, drawn)
 
     def show(
@@ -309,13 +313,15 @@ class Learning:
             experience, query, candidates = self._experience, use.query, use.candidates
             policy = experience.policy
             ids = weighed.ids
-            best = experience.ask(lambda record: record.explain(hits, use), lambda best: explained_problem(best, ids))
+            best = experience.ask(
+                lambda record: record.explain(hits, use), lambda answer: explained_problem(answer, ids)
+            )
             best = self._as_on_file(best, answer)
             if policy.record is None:
                 details = details_of(use)
             else:
                 details = experience.ask(lambda record: record.details(use), details_problem)
-            if not ask.explore and ask.number < 0 and not ask.begins:  # of an episode it is noted once
+            if not ask.explore and ask.number < 0 and not ask.begins:  # an episode is marked when it begins
                 details["steady"] = True
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
@@ -354,11 +360,11 @@ class Learning:
         assert self._generator is not None
         return self._generator if ask.seed is None else np.random.default_rng([31, ask.seed, ask.step])
 
-    def _at(self, answer: SearchAnswer | None) -> Experience:
+    def _as_of(self, answer: SearchAnswer | None) -> Experience:
         """Return what is learned, as it was when a search looked, or now."""
         if answer is not None and answer.head == self._seq and self._embedder is self.store.embedder:
             return self._experience
-        return self._now()
+        return self._caught_up()
 
     def _query(self, experience: Experience, ask: Ask, top_k: int, answer: SearchAnswer | None) -> Query:
         """Return the question as the policy sees it. While a record is empty it needs no vector, if the search needed none."""
@@ -505,12 +511,12 @@ class Learning:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
         with self._lock:
             if self._seq < 0:
-                self._now()
+                self._caught_up()
             record = self._experience.policy.record or NO_RECORD
             # Catch up with the journal only if this reward may be a repeated one.
             if self._given.get(about.decision) != (value, by) and not record.has(about.decision, value, source):
                 return False
-            return (self._now().policy.record or NO_RECORD).has(about.decision, value, source)
+            return (self._caught_up().policy.record or NO_RECORD).has(about.decision, value, source)
 
     def unchallenged_before(self, about: Rewarded, person: str, source: str) -> list[str]:
         """Return the searches about which nobody said anything between two complaints of a person who only ever complains.
@@ -521,12 +527,12 @@ class Learning:
             source: The source of the complaint.
 
         Returns:
-            The ids of searches that served this person, in order. There are none without an earlier complaint among
-                `episode_log.searches_before`, if the policy remembers a better reward of this source, or if it remembers none.
+            The ids of searches that served this person, in order. It is empty if there is no earlier
+                complaint, and if the policy remembers a better reward of this source or none at all.
         """
         low, silent = self.reward_range[0], list[str]()
         with self._lock, self.store.database.reading() as connection:
-            record = self._now().policy.record or NO_RECORD
+            record = self._caught_up().policy.record or NO_RECORD
             if record.highest(source) != low:
                 return []
             for search in episode_log.searches_before(connection, about, person):
@@ -538,7 +544,7 @@ class Learning:
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode or of one decision, and store what it teaches, in one transaction.
-        This is for policies that keep items of their own; others learn from the journal at the next choice (`_now`).
+        This is for policies that keep items of their own; others learn from the journal at the next choice (`_caught_up`).
         Raises ClosedEpisode.
 
         Args:
@@ -548,13 +554,13 @@ class Learning:
             source: The channel through which it came.
         """
         with self._lock:
-            self._now()
+            self._caught_up()
             before, named = self._seq, dict[int, str]()
 
             def work(transaction: Transaction) -> OperationOutcome:
                 nonlocal before
                 connection, now = transaction.connection, self.store.clock()
-                experience = self._now()
+                experience = self._caught_up()
                 before = self._seq
                 task, person, choices = rewarded_choices(connection, about, value)
                 outcome = self._replay.scaled(value)
@@ -615,7 +621,7 @@ class Learning:
         """
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
-            experience = self._now()
+            experience = self._caught_up()
             pool, version = experience.pool, experience.pool.version
             with self._writing_in(scope):
                 row = experience.observe(proposed, self._begun() if number is None else number)
@@ -670,7 +676,7 @@ class Learning:
 
     def _read_accounts(self, scope: Scope) -> PolicyRecord:
         """Return the record that has the accounts. If the policy keeps none, it is computed from the rewards inside `scope`."""
-        record = self._now().policy.record
+        record = self._caught_up().policy.record
         if record is not None and record.keeps_accounts:
             return record
         usual = self._accountant()
@@ -687,7 +693,7 @@ class Learning:
 
     # Keeping up with the file.
 
-    def _now(self) -> Experience:
+    def _caught_up(self) -> Experience:
         """Return what is learned, after catching up with the file."""
         with self.store.database.reading() as connection:
             since = self._seq if self._embedder is self.store.embedder else -1
@@ -798,7 +804,7 @@ class Learning:
         if self._unsaved < SAVED_EVERY or database.in_memory or database.read_only:
             return
         with self._lock:
-            record = None if self.keeps else self._now().policy.record
+            record = None if self.keeps else self._caught_up().policy.record
             if record is not None and self._unsaved < SAVED_SHARE * len(record):
                 return
             self._unsaved, packed = 0, None if record is None else self._experience.save()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from keepworth.memory.pasted import speech
+from keepworth.memory.pasted import blank_pasted
 from keepworth.memory.patterns import compile_pattern, read_file
 from keepworth.memory.search.chunks import spans, weighed_length
 
@@ -109,7 +109,7 @@ def asking_sentences(text: str) -> tuple[str, ...]:
     the first."""
     if len(text) > 2 * READ:
         text = f"{text[:READ]}\n\n{text[-READ:]}"
-    lines = speech(text)
+    lines = blank_pasted(text)
     if not any(map(str.strip, lines)):  # nothing but pasted lines
         lines = text.splitlines()
     sentences = (sentence for line in lines for sentence in _ENDS.split(line))

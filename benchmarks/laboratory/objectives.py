@@ -173,7 +173,7 @@ def main() -> None:
     }
     path = path_in("objectives") if options.record else options.out / "laboratory-objectives.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    places = json.loads(path.read_text(encoding="utf-8"))["places"] if path.is_file() else {}
+    places = json.loads(path.read_text(encoding="utf-8")).get("places", {}) if path.is_file() else {}
     save(path, {"places": places | {place: record}})
     for row in record["verdicts"]:
         print(f"{row['arm']}: {row['verdict']}. {row['because']} p {row['adjusted p']:.3f}")

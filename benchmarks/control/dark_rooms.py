@@ -2,19 +2,18 @@
 
     python -m benchmarks.control.dark_rooms --json benchmarks/control/dark_rooms.json
 
-A dark room of 7 by 7 cells shows where one is, and not where the goal is, which is the same in all episodes of a task. One
-begins in the middle. Reaching the goal within 25 steps pays the share of them that is left. After it, and after those steps, a
-blank is shown until 50 steps are over, so that the last 25 steps of an episode say nothing of the goal. A task is a goal. 36
-goals are logged, 12 others are played, and which is which is drawn by the seed. A log of a task is 20 episodes of somebody who
-gets better: in episode i each step goes to the goal with probability i / 19, and else to the nearest cell that was not entered in
-this episode.
+A dark room of 7 by 7 cells shows where one is, and not where the goal is. A task is the cell where each of its episodes begins,
+and a goal. Reaching the goal within 25 steps pays the share of them that is left. After it, and after those steps, a blank is
+shown until 50 steps are over, so that the last 25 steps of an episode say nothing of the goal. 120 tasks are logged, 16 others
+are played, and both are drawn by the seed. A log of a task is eight episodes of somebody who gets better: in episode i each step
+goes to the goal with probability i / 7, and else to the nearest cell that was not entered in this episode.
 
-A cell is an arm and a seed. `score` is the mean return of episodes 6 to 10 of the goals that were not logged, with a memory that
+A cell is an arm and a seed. `score` is the mean return of episodes 6 to 10 of the tasks that were not logged, with a memory that
 begins empty. Arms: RA-DT, with a context of 50 steps, which reads 50 steps of an earlier episode; "context 400" and "context
 50", the same transformer without retrieval, over the borders of episodes; as controls the network of RA-DT, "another task",
-which reads what was played of another goal, and "keys shuffled", under keys that were dealt out anew. All learn from as many
-steps. `sweep` enters the nearest new cell until it is at the goal, and is the best simple rule without a memory of earlier
-episodes; `sweep once` goes there directly from the second episode on; `chance` draws evenly. Seed 0 was looked at first, and is
+which reads what was played of another of the tasks, and "keys shuffled", under keys that were dealt out anew. All learn from as
+many steps. `sweep` enters the nearest new cell until it is at the goal, and is the best simple rule without a memory of earlier
+episodes; `sweep once` goes there directly once an episode has found it; `chance` draws evenly. Seed 0 was looked at first, and is
 no seed of the cells.
 """
 
@@ -33,8 +32,8 @@ from benchmarks.control.cells import Row, cell_arguments, collect, spread
 from keepworth.control.dials import Transition
 from keepworth.registry import method
 
-SIDE, ACTIVE, LIMIT, LOGGED, PLAYED = 7, 25, 50, 36, 12
-EPISODES, IMPROVING = 10, 20
+SIDE, ACTIVE, LIMIT, LOGGED, PLAYED = 7, 25, 50, 120, 16
+EPISODES, IMPROVING = 10, 8
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])
 BLANK = np.array([0.0, 0.0, 1.0], np.float32)
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -46,8 +45,12 @@ CONTROLS = {"another task": "another", "keys shuffled": "shuffled"}
 RULES = ("sweep", "sweep once", "chance")
 ARMS = (*NETWORKS, *RULES)
 """Networks, of which RA-DT is also measured with its controls, and rules."""
-UPDATES = 800
+UPDATES = 500
 SETTINGS: dict[str, Any] = {"size": 25, "width": 48, "learning_rate": 3e-3, "worth_learning": 1.0, "temperature": 0.5}
+
+
+Task = tuple[int, int]
+"""The numbers of two cells: where one begins, and the goal."""
 
 
 class DarkRoom(gymnasium.Env[Any, Any]):
@@ -56,12 +59,12 @@ class DarkRoom(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = spaces.Discrete(len(MOVES))
 
-    def __init__(self, goal: tuple[int, int] = (0, 0)) -> None:
-        self.goal = np.array(goal)
+    def __init__(self, task: Task = (0, 1)) -> None:
+        self.first, self.goal = (np.array(divmod(cell, SIDE)) for cell in task)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
-        self.place, self.time, self.there = np.full(2, SIDE // 2), 0, False
+        self.place, self.time, self.there = self.first.copy(), 0, False
         return self._see(), {}
 
     def _see(self) -> NDArray[np.float32]:
@@ -100,9 +103,9 @@ class Sweeper:
         return int(self.draw.choice(np.flatnonzero(nearer))) if nearer.any() else len(MOVES) - 1
 
 
-def log_task(goal: tuple[int, int], draw: np.random.Generator) -> list[list[Transition]]:
+def log_task(task: Task, draw: np.random.Generator) -> list[list[Transition]]:
     """The episodes of somebody who gets better at a task."""
-    world, episodes = DarkRoom(goal), []
+    world, episodes = DarkRoom(task), []
     for episode in range(IMPROVING):
         sweeper, log, over = Sweeper(draw), list[Transition](), False
         seen, _ = world.reset()
@@ -116,42 +119,42 @@ def log_task(goal: tuple[int, int], draw: np.random.Generator) -> list[list[Tran
     return episodes
 
 
-def draw_goals(seed: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Goals that are logged, and goals that are played."""
-    cells = [cell for cell in np.ndindex(SIDE, SIDE) if cell != (SIDE // 2, SIDE // 2)]
-    order = np.random.default_rng([29, seed]).permutation(len(cells)).tolist()
-    return [cells[at] for at in order[:LOGGED]], [cells[at] for at in order[LOGGED : LOGGED + PLAYED]]
+def draw_tasks(seed: int) -> tuple[list[Task], list[Task]]:
+    """Tasks that are logged, and tasks that are played."""
+    pairs = list(itertools.permutations(range(SIDE * SIDE), 2))
+    order = np.random.default_rng([29, seed]).permutation(len(pairs)).tolist()
+    return [pairs[at] for at in order[:LOGGED]], [pairs[at] for at in order[LOGGED : LOGGED + PLAYED]]
 
 
-def follow(rule: str, goals: list[tuple[int, int]], seed: int) -> NDArray[np.float64]:
-    """Returns of a simple rule, [goals, episodes]."""
-    draw, returns = np.random.default_rng([31, seed]), np.zeros((len(goals), EPISODES))
-    for (task, goal), episode in itertools.product(enumerate(goals), range(EPISODES)):
-        world, sweeper, over = DarkRoom(goal), Sweeper(draw), False
+def follow(rule: str, tasks: list[Task], seed: int) -> NDArray[np.float64]:
+    """Returns of a simple rule, [tasks, episodes]."""
+    draw, returns = np.random.default_rng([31, seed]), np.zeros((len(tasks), EPISODES))
+    for (at, task), episode in itertools.product(enumerate(tasks), range(EPISODES)):
+        world, sweeper, over = DarkRoom(task), Sweeper(draw), False
         world.reset()
-        known = rule == "sweep once" and returns[task, :episode].any()
+        known = rule == "sweep once" and returns[at, :episode].any()
         while not over:
             even = rule == "chance"
             action = int(draw.integers(len(MOVES))) if even else sweeper.act(world, world.goal if known else None)
             _, reward, _, over, _ = world.step(action)
-            returns[task, episode] += reward
+            returns[at, episode] += reward
     return returns
 
 
 def measure(name: str, seed: int, updates: int, settings: dict[str, Any] | None = None) -> list[Row]:
     """The cells of a rule, or of a network of a seed, those of RA-DT with its controls."""
     began, about = time.process_time(), dict[str, Any]()
-    logged, played = draw_goals(seed)
+    logged, played = draw_tasks(seed)
     if name in RULES:
         returns = {name: follow(name, played, seed)}
     else:
         draw = np.random.default_rng([30, seed])
-        logs = {f"goal {goal}": log_task(goal, draw) for goal in logged}
+        logs = {f"task {task}": log_task(task, draw) for task in logged}
         chosen = {**SETTINGS, **NETWORKS[name], "seed": seed, "updates": updates, **(settings or {})}
         trainer = method("control_agent", "ra_dt").make(DarkRoom, logs=logs, **chosen)
         list(trainer.train())
         about = {"loss": round(trainer.curve[-1]["loss"], 4)}
-        worlds = [DarkRoom(goal) for goal in played]
+        worlds = [DarkRoom(task) for task in played]
         reads = {name: "own", **(CONTROLS if name == "RA-DT" else {})}
         returns = {arm: trainer.play(worlds, EPISODES, reads=of, seed=1000 + seed) for arm, of in reads.items()}
     about["processor"] = round(time.process_time() - began, 1)
@@ -177,7 +180,7 @@ def main(words: list[str] | None = None) -> None:
     )
 
     def report(rows: list[Row]) -> Row:
-        unit = f"mean return of episodes {EPISODES // 2 + 1} to {EPISODES} of {PLAYED} goals that were not logged"
+        unit = f"mean return of episodes {EPISODES // 2 + 1} to {EPISODES} of {PLAYED} tasks that were not logged"
         return {"seeds": options.seeds, "unit": unit, "cells": rows}
 
     collect("dark_rooms", words, options.json, itertools.chain.from_iterable(cells), report)

@@ -204,7 +204,7 @@ def retrieval(measured: Measured) -> Measured:
     gaps = [gap(other, scores["RA-DT"], scores[other]) for other in others]
     arms = [arm(name, values) for name, values in scores.items()]
     controls = ["what was played of another task", "keys dealt out anew", "the same context without retrieval"]
-    before = "Mean return in dark rooms whose goals were not logged, with a memory that begins empty"
+    before = "Mean return in dark rooms that were not logged, with a memory that begins empty"
     return fields(measured, arms, gaps, controls, "transformers of two layers of width 48", before, 2)
 
 

@@ -7,10 +7,12 @@ IQL is held against behaviour cloning and against itself with permuted rewards, 
 filled in against IQL with all labels. LaRe is held against the same without its factors, with factors of other steps, and
 against the sum of rewards alone; Sequence RL against SAC whose actions are held, and with the recall of others. Imitation of
 two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations; an encoder
-and a reward from demonstrations against PPO alone, each alone and permuted ones. StaQ is held against the policy of the last
-critics alone, in its return and in how much returns oscillate. RA-DT is held against the same transformer without retrieval,
-with a long and with as short a context, and against itself where it reads what was played of another task; AMAGO against
-recurrent PPO, and against itself without its memory or without goals exchanged in hindsight.
+and a reward from demonstrations against PPO alone, each alone and permuted ones. Bisimulation of histories is held against IQL
+without it and with permuted rewards; forward-backward with memory against the same without, and against half of what that loses
+by flicker. StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate. RA-DT is
+held against the same transformer without retrieval, with a long and with as short a context, and against itself where it reads
+what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or without goals exchanged
+in hindsight.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ def main() -> None:
         ("pretraining", {"nce_pretraining": pretrained}),
         ("dark_rooms", {"ra_dt": retrieval}),
         ("amago", {"amago": shared_memory}),
+        ("bisimulation", {"history_bisimulation": drawn_together}),
+        ("flicker", {"forward_backward": recovered}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -220,6 +224,28 @@ def shared_memory(measured: Measured) -> Measured:
     controls = ["AMAGO without a memory", "AMAGO with the goals as they were"]
     before = "Mean return after as many steps of the world"
     return fields(measured, arms, gaps, controls, "networks of width 64 with the memory lru", before, 2)
+
+
+def drawn_together(measured: Measured) -> Measured:
+    """The record of bisimulation of histories."""
+    scores = scores_of(measured)
+    gaps = [gap(other, scores["bisimulation"], scores[other]) for other in scores if other != "bisimulation"]
+    arms = [arm(name, values) for name, values in scores.items()]
+    controls = ["rewards of other steps in the loss of bisimulation", "IQL without it", "behaviour cloning"]
+    before = "Share of episodes that go through the door that a cue named, from 80 logged episodes among pictures"
+    return fields(measured, arms, gaps, controls, "a GRU of width 32 for the actor and one for the critics", before, 2)
+
+
+def recovered(measured: Measured) -> Measured:
+    """The record of forward-backward with memory."""
+    scores = scores_of(measured)
+    half = np.mean([scores["no memory"], scores["all shown"]], axis=0).tolist()
+    gaps = [gap("half of the loss", scores["memory"], half)]
+    gaps += [gap(other, scores["memory"], scores[other]) for other in scores if other != "memory"]
+    arms = [arm(name, values) for name, values in scores.items()]
+    controls = ["tasks that are named by rewards of other steps", "the same without memory", "behaviour cloning"]
+    before = "Share of steps that are paid for tasks that were named after learning, where half of the observations are zeros"
+    return fields(measured, arms, gaps, controls, "a GRU of width 64 for F and one for B", before, 2)
 
 
 def oscillation(measured: Measured) -> Measured:

@@ -320,6 +320,16 @@ RULES: dict[str, Rule] = {
         range=2.0,
         part=f"Two worlds. {NOT_THE_PAPERS}",
     ),
+    "history_bisimulation": one(
+        "IQL", "rewards permuted", room=[("IQL", 1.0)], part=f"One small world, and logs at random. {NOT_THE_PAPERS}"
+    ),
+    "forward_backward": one(
+        "half of the loss",
+        "no memory",
+        room=[("no memory", "all shown")],
+        part=f"One small world. {NOT_THE_PAPERS}",
+        claim="Memory recovers more than half of what forward-backward loses where observations flicker.",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,

@@ -189,6 +189,8 @@ def commands() -> list[Smallest]:
     late = kinds.get("control_agent: benchmarks.control.late_rewards", [])
     sequences = kinds.get("control_agent: benchmarks.control.sequences", [])
     pretrained = kinds.get("control_agent: benchmarks.control.pretraining", [])
+    drawn = kinds.get("control_agent: benchmarks.control.bisimulation", [])
+    flickering = kinds.get("control_agent: benchmarks.control.flicker", [])
     demonstrated = kinds.get("control_agent: benchmarks.control.few_demonstrations", [])
     retrieved = kinds.get("control_agent: benchmarks.control.dark_rooms", [])
     shared = kinds.get("control_agent: benchmarks.control.amago", [])
@@ -224,6 +226,11 @@ def commands() -> list[Smallest]:
                  cells("updates"), tuple(sequences), 20),
         Smallest("pretraining", f"{run}.control.pretraining --steps 2048 --seeds 1 --arms demonstrator --json {{out}}/cells.json",
                  cells("success"), tuple(pretrained), 20, "minigrid"),
+        Smallest("bisimulation", f"{run}.control.bisimulation --updates 20 --seeds 1 --arms bisimulation "
+                 "--json {out}/cells.json",
+                 cells("score"), tuple(drawn), 20),
+        Smallest("flicker", f"{run}.control.flicker --updates 20 --seeds 1 --arms rule --json {{out}}/cells.json",
+                 cells("score"), tuple(flickering), 20),
         Smallest("few_demonstrations", f"{run}.control.few_demonstrations --steps 2048 --seeds 1 "
                  "--worlds MiniGrid-MultiRoom-N2-S4-v0 --arms demonstrator --json {out}/cells.json", cells("success"),
                  tuple(demonstrated), 20, "minigrid"),

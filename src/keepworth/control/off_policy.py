@@ -34,7 +34,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from keepworth.base.errors import require_known
-from keepworth.control.critics import Actor, Critics, StackedCritics
+from keepworth.control.critics import Actor, Critics, History, StackedCritics
 from keepworth.control.errors import SpaceError, WorldError
 from keepworth.control.logs import Logs, MinariLogs, SpacesOf, count_rows, rows_of
 from keepworth.control.memory_base import SequenceMemory, State
@@ -269,9 +269,7 @@ class OffPolicyTrainer:
 
     def _learn(self, shares: Mapping[str, float], conservative: float) -> dict[str, float]:
         """Takes an optimiser step of the critics, and at times one of the actor; returns metrics."""
-        settings = self.settings
-        lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
-        windows = self.replay.draw(settings.batch, settings.length, lead, shares, self.draw)
+        settings, windows = self.settings, self.draw_windows(shares)
         batch = {
             name: column[windows.rows] for name, column in self.replay.columns.items() if name in self._learned_from
         }
@@ -304,8 +302,9 @@ class OffPolicyTrainer:
             else:
                 assert outputs is not None
                 following = self._soft_values(outputs.detach(), target_memories)[0]
+            paid = self.rewards(windows.rows)[:, :-1]
             returns = multi_step(
-                self.rewards(windows.rows)[:, :-1],
+                paid,
                 following[:, 1:],
                 ~batch["terminated"][:, :-1],
                 batch["valid"][:, 1:] & ~starts[:, 1:],
@@ -328,6 +327,9 @@ class OffPolicyTrainer:
             assert outputs is not None
             excess = self._sum_over_actions(memories[:, :-1], outputs[:, :-1].detach()) - values
             critic_loss = critic_loss + conservative * (excess * valid).sum() / count
+        further = self.further_loss(memories, batch, paid, valid)
+        if further is not None:
+            critic_loss = critic_loss + further
         if acts and not stacked:
             assert outputs is not None
             batch["features"] = self.replay.columns["features"][windows.rows]
@@ -349,13 +351,19 @@ class OffPolicyTrainer:
                 _follow(self.target_network, self.network, settings.tau)
         return metrics
 
+    def draw_windows(self, shares: Mapping[str, float]) -> Windows:
+        """Draws windows of the replay, with the rows before them that the memory's state needs. shares: of the sources."""
+        settings = self.settings
+        lead = {"burnt_in": settings.burn_in or 0, "recomputed": settings.capacity}.get(settings.hidden, 0)
+        return self.replay.draw(settings.batch, settings.length, lead, shares, self.draw)
+
     def _inputs(self, rows: Tensor, before: Tensor) -> Tensor:
         """Returns the networks' inputs at rows of the replay. The networks have the same."""
         columns = self.replay.columns
         done, paid = columns["actions"][before], columns["rewards"][before]
         return self.network.input(columns["features"][rows], done, paid, columns["starts"][rows])
 
-    def _state(self, network: Actor | StackedCritics | Critics, windows: Windows, batch: Columns) -> State:
+    def _state(self, network: History | StackedCritics, windows: Windows, batch: Columns) -> State:
         """Returns the state of a network's memory before the windows, by the rule that the settings name.
 
         Args:
@@ -408,6 +416,17 @@ class OffPolicyTrainer:
         density = torch.cat([torch.full(shape, -math.log(2.0) * actions.parts), log_prob])
         values = self.critics.values(memories.expand(len(every), *memories.shape), every)
         return (values - density).logsumexp(1) - math.log(len(every))
+
+    def further_loss(self, memories: Tensor, batch: Columns, rewards: Tensor, valid: Tensor) -> Tensor | None:
+        """Returns what is added to the critics' loss; None for nothing. A method may have its own.
+
+        Args:
+            memories: What the critics' heads see of the windows, [batch, time + 1, ...], with a gradient.
+            batch: The windows' columns.
+            rewards: The rewards of their steps, [batch, time].
+            valid: Which of the steps there are, [batch, time].
+        """
+        return None
 
     def actor_loss(
         self, outputs: Tensor, memories: Tensor, batch: Columns, valid: Tensor, advantages: Tensor | None

@@ -513,7 +513,7 @@ class Memory(Changes):
         embedder, searched = self.store.embedder, None
         with self.store.database.reading() as connection:
             time = self._present()
-            if request.of_others:
+            if request.admits_not_current:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
             search = Search(view, embedder, request, time, searched, proven)

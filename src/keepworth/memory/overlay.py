@@ -296,7 +296,7 @@ class Overlay:
 
     def with_others(self, request: Request, time: str) -> Overlay:
         """Return this overlay, or, if `request` admits items that are not current, a fork in which those are searchable too."""
-        if not request.of_others:
+        if not request.admits_not_current:
             return self
         twin = self.fork()
         others = [item for item in self.closed() if request.admits(item, time)]

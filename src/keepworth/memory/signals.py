@@ -1,9 +1,9 @@
 """Signals: what counts as an outcome where nobody gives a reward.
 
-A check that passes, a tool that fails, a commit, the user's next message: each is a `Signal`, with the share of answers that were
-good where it was seen, and a weight that follows from it. `LiveEpisode.signal` makes it the reward of what was shown before it,
-in the name of the person whose turn it was, and under a source of its own ("signal:NAME"). So it can be rolled back alone, never
-replaces what a person said, and counts nothing where a person said something.
+A check that passes, a tool that fails, a commit, the user's next message: each is a `Signal`, with the reward that it stands
+for, 1 or 0, and a weight that follows from how often it is right. `LiveEpisode.signal` makes it the reward of what was shown
+before it, in the name of the person whose turn it was, and under a source of its own ("signal:NAME"). So it can be rolled back
+alone, never replaces what a person said, and counts nothing where a person said something.
 
 Hooks, the gateway, MCP, adapters and the reader of logs all use this table. Everything here is rules over text, without a model;
 the words and commands are in `signals.toml`.
@@ -48,7 +48,7 @@ class Signal:
         about: What is seen.
         family: A later signal of the same family replaces an earlier one about the same search.
         of: "search" where it is about the newest search before it, "turn" where it is about all searches of the turn.
-        value: The share of answers that were good where it was seen, from 0 to 1.
+        value: The reward: 1 for a good outcome, 0 for a bad one.
         weight: Its share of the count where signals alone speak (see `divide`); 0 where it says nothing.
     """
 

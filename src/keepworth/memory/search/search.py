@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 
 
-WORD = 0.2
+WORD_WEIGHT = 0.2
 """Weight of words: a text with a word that no other text has is ranked as if its cosine were larger by this."""
 MANY = 16
 """Number of words in a question, without function words, above which words weigh more, with the root of the number: one vector
@@ -320,7 +320,7 @@ class Chosen:
     vector: Callable[[], bytes] | None = None
 
 
-_WORD = re.compile(r"\w+")
+_WORDS = re.compile(r"\w+")
 CACHED = 1_000
 """The most characters of a text whose words are cached."""
 
@@ -333,7 +333,7 @@ def duplicate_words(text: str) -> str:
 
 @lru_cache(10_000)
 def _sorted_words(text: str) -> str:
-    return " ".join(sorted([word for word in _WORD.findall(text.casefold()) if not word.isdigit()])) or text
+    return " ".join(sorted([word for word in _WORDS.findall(text.casefold()) if not word.isdigit()])) or text
 
 
 ENOUGH = 0.5
@@ -387,7 +387,7 @@ class ScoreScale:
 
 
 def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
-    """Join two rankings, best first, by the sum cosine + WORD * BM25 / ln(1 + items).
+    """Join two rankings, best first, by the sum cosine + WORD_WEIGHT * BM25 / ln(1 + items).
 
     BM25 is close to the logarithm of odds, so a text with the rare words of a question comes before one that sounds like the
     question. If its words are few or common, the cosine decides. An item that one ranking does not list gets the last score of
@@ -404,7 +404,7 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     words, meaning = dict(lexical), scale.background.usual(dense)
     # An item missing from a full list may score as much as its last one; one missing from a list that is not full scores 0.
     fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
-    unit = _word(lexical, meaning, scale) / math.log1p(max(1, scale.items))
+    unit = _weight_of_words(lexical, meaning, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") do not show that an answer is known. Words alone do if the encoder knew no word of the
     # question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
@@ -418,13 +418,13 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     return [(id, confidence * max(0.0, total) / best if best > 0 else 0.0) for id, total in ranked]
 
 
-def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> float:
-    """Return the weight of words for this question, from `WORD`. `meaning` holds cosines by id, nearest first."""
+def _weight_of_words(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> float:
+    """Return the weight of words for this question, from `WORD_WEIGHT`. `meaning` holds cosines by id, nearest first."""
     if not lexical or scale.most <= 0:
-        return WORD
+        return WORD_WEIGHT
     long = math.sqrt(max(1.0, scale.words / MANY))
     best = lexical[0][1]
-    weight = WORD * long * min(1.0, best / (scale.most * FEW * long))
+    weight = WORD_WEIGHT * long * min(1.0, best / (scale.most * FEW * long))
     if not meaning or best <= 0 or scale.in_parts or scale.by_spelling:
         return weight
     cosines, words = list(meaning.values()), dict(lexical)
@@ -438,7 +438,7 @@ def _word(lexical: Ranked, meaning: Mapping[str, float], scale: ScoreScale) -> f
 
 
 NEAR_ENOUGH = 1.0 / 3.0
-"""What is less than this share as near as a near duplicate of a better hit does not take its place."""
+"""A hit goes before a near duplicate of a better one only if its score is at least this share of the duplicate's."""
 COMPARED = 10
 """Least number of hits that are compared to find newer ones that contradict older ones."""
 POOL = 50
@@ -541,14 +541,14 @@ class Request:
         return max(self.k + self.beyond, COMPARED if self.mode == "lexical" else 0)
 
     @property
-    def of_others(self) -> bool:
-        """Return whether items that are not current may be returned."""
+    def admits_not_current(self) -> bool:
+        """Return whether items that are not current may be returned, by a time in the past or by their status."""
         return bool(self.as_of) or self.statuses != CURRENT
 
     @property
     def usual(self) -> bool:
         """Return whether exactly the current items that meet `declared` may be returned."""
-        return not (self.of_others or self.by_function or self.nobody)
+        return not (self.admits_not_current or self.by_function or self.nobody)
 
     @property
     def by_function(self) -> bool:
@@ -834,7 +834,7 @@ class Search:
 
     def _judge(self, asked: Asked, hits: list[Hit], proven: Collection[str]) -> list[Hit]:
         """Decide how many of the hits are worth showing, if there is room for them: not what a newer one contradicts, unless the
-        question is about the past. What follows the last of them is left out where no policy chooses."""
+        question is about the past. Without `beyond`, those alone are returned."""
         evidence = weigh(asked, () if self.request.idle else hits, self.embedder)
         size = decide(evidence)
         judged = zip(hits, size.answers, strict=False)
@@ -884,8 +884,10 @@ class Search:
         while hits:
             for hit in hits:
                 key = duplicate_words(hit.text)
-                # An older value and the newer one that takes its place stay beside each other.
-                (again if key in there and len(hit.conflicts) != 1 else apart).append(hit)
+                if key in there and len(hit.conflicts) != 1:
+                    again.append(hit)
+                else:  # also an older value beside the newer one that takes its place, which is its one conflict
+                    apart.append(hit)
                 there.add(key)
             missing = most - len(apart)
             hits, rest = (self._as_hits(asked, rest[:missing]), rest[missing:]) if again and missing > 0 else ([], rest)

@@ -119,7 +119,7 @@ class Backend(ABC):
 
     @abstractmethod
     def truncate_log(self) -> bool:
-        """Emptie the write-ahead log. Returns False where another process prevented it."""
+        """Empty the write-ahead log. Returns False where another process prevented it."""
 
     @abstractmethod
     def forget_samples(self, connection: AnyConnection) -> None:

@@ -1,6 +1,7 @@
 """The pipeline: collects groups for the trainer's loop, either while the learner waits or ahead of it.
 
-Every group has an index, of which its task is a function. Rollouts are coroutines on one event loop. Their model calls go to a
+Every group has an index, of which its task is a function; it holds the group's position, which candidate of a task it is, and
+which retry (`curriculum.retry_of`, `position_of`). Rollouts are coroutines on one event loop. Their model calls go to a
 sampler, which is in this process or behind HTTP. Groups are started as `Staleness` allows, and trained oldest first among those
 that are ready. A group that is unfinished when a batch is complete is not discarded: it continues under the next weights (AReaL,
 arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 the training is synchronous: a step's groups are started when the
@@ -116,7 +117,7 @@ class EventLoop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def look(self, function: Callable[[], T]) -> T:
-        """Returns the result of a function that reads what the loop's tasks change. Tasks do not go on for it."""
+        """Returns the result of a function that reads what the loop's tasks change. It lets no task work on."""
         if self._thread is None:
             return function()
 
@@ -188,7 +189,8 @@ class Pipeline:
     ) -> None:
         require_off_policy(learner.objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
-        self._learner, self._episodes, self.evaluate = learner, episodes, episodes.evaluate
+        self._learner, self._episodes = learner, episodes
+        self.evaluate = episodes.evaluate
         self._sources = Sources(sources, learner.model)
         self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
         self._loop = EventLoop()
@@ -203,11 +205,11 @@ class Pipeline:
         self._group_order = GroupOrder()
         self._updates = 0
         self._ended: list[Group] = []
-        self._failed: list[Episode] = []
-        self._failures = 0
+        self._failed_episodes: list[Episode] = []
+        self._failed_in_a_row = 0
         self._counts = {"retried": 0, "failed_groups": 0, "rejected_groups": 0}
         self._collecting = False
-        self._border = self._position()
+        self._at_last_update = self._position()
         self._workers = workers
 
     # -- called by the trainer --------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class Pipeline:
         if checkpoint is not None:
             with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 self._load(checkpoint)
-        self._border = self._position()
+        self._at_last_update = self._position()
         if self.settings.mode == "overlap":
             self._start_groups()
         self._loop.spawn(self.sampler.run())
@@ -271,7 +273,7 @@ class Pipeline:
             await self._loop.changed.wait()
         self._collecting = False
         self._taken = taken = [self._waiting.pop(index) for index in indices]
-        failed, self._failed = tuple(self._failed), []
+        failed, self._failed_episodes = tuple(self._failed_episodes), []
         measured, notes = self.sampler.news()
         metrics = self._refilled() | measured
         if self.settings.staleness.max_staleness:
@@ -292,7 +294,7 @@ class Pipeline:
         receipt = await self.sampler.publish(sent)
         self._taken = []
         self._updates += 1
-        self._border = self._position()
+        self._at_last_update = self._position()
         if self.settings.mode == "overlap":  # in "turns" nothing is drawn before the next batch is asked for
             self._start_groups()
         self.sampler.wake()
@@ -316,8 +318,9 @@ class Pipeline:
     def _state(self) -> dict[str, Any]:
         sources = {"sources": self._sources.state()}
         if self.settings.mode == "serial":
-            # The whole step is drawn again: how many calls are drawn at once changes the last digits of what is drawn.
-            return {**self._border, "finished": [], "open": [], **sources}
+            # A serial run repeats exactly, and the number of calls that are drawn at once changes the rounding: so the whole step
+            # is drawn again.
+            return {**self._at_last_update, "finished": [], "open": [], **sources}
         waiting = sorted((*self._waiting.values(), *self._taken), key=lambda finished: finished.index)
         finished = [group_to_json(group) for group in waiting]
         return {**self._position(), "finished": finished, "open": sorted(self._open), **sources}
@@ -374,12 +377,13 @@ class Pipeline:
             await self._run_members(group, range(group.size), self._episodes.rollout)
         whole, left_out = group.outcome()
         groups: tuple[Group, ...] = ()
-        if len(whole) >= (min(2, self.settings.group_size) if self._group_rollout is None else 1):
+        least = min(2, self.settings.group_size) if self._group_rollout is None else 1
+        if len(whole) >= least:
             groups = (Group(group.task.key, whole[0].memory_snapshot, whole),)
             if self._regroup is not None:
                 groups = await self._regrouped(group, groups[0], self._regroup)
         del self._open[group.index]
-        self._failed += left_out
+        self._failed_episodes += left_out
         self._end_group(group, groups, left_out)
         self._loop.changed.set()
 
@@ -390,7 +394,7 @@ class Pipeline:
             members = group.add(variations)
             await self._run_members(group, members, rollout or self._episodes.rollout)
             episodes = [group.done[member] for member in members]
-            self._failed += [episode for episode in episodes if has_failed(episode)]
+            self._failed_episodes += [episode for episode in episodes if has_failed(episode)]
             whole = [episode for episode in episodes if not has_failed(episode)]
             if rollout is not None:
                 return whole
@@ -415,13 +419,13 @@ class Pipeline:
         await asyncio.gather(*runs)
 
     def _note_failed(self, episode: Episode) -> None:
-        self._failed.append(episode)
+        self._failed_episodes.append(episode)
         self._counts["retried"] += 1
 
     def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
         """Stores the groups that were made. One that failed or was rejected is replaced by exactly one other."""
         if groups:
-            self._failures = 0
+            self._failed_in_a_row = 0
             self._ended.append(groups[0])
             if retry_of(group.index) >= self._refill or not without_signal(groups[0]):
                 self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
@@ -429,10 +433,10 @@ class Pipeline:
             self._counts["rejected_groups"] += 1
         else:
             self._counts["failed_groups"] += 1
-            self._failures += 1
-            if self._failures >= self.settings.patience:
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= self.settings.patience:
                 raise KeepworthError(
-                    f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
+                    f"{self._failed_in_a_row} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
                     "Episodes that failed are in the run's folder with the arm failed; put right what they name.",
                 )
         self._group_order.replace(group.index)
@@ -457,7 +461,7 @@ class Pipeline:
             drawn_for = {(draft.group, *draft.stream[:2]) for draft in self.sampler.waiting.values()}
             waiting = len(drawn_for) + sum(group.waiting for group in self._open.values())
             missing = [group.size - len(group.done) for group in self._open.values()]
-            if all(missing) and waiting >= sum(missing):  # a group without missing members is about to be replaced
+            if 0 not in missing and waiting >= sum(missing):  # a group without missing members is about to be replaced
                 return
             self._loop.changed.clear()
             await self._loop.changed.wait()

@@ -50,19 +50,23 @@ TROUBLES = {
 """How often each kind of trouble is drawn."""
 
 
+MOST_WAITING = 14
+"""So many prompts may wait before all is settled: a hook keeps 20 of them."""
+
+
 class Killed(BaseException):
     """A process was killed here."""
 
 
 @dataclass(slots=True, eq=False)
 class Said:
-    """What a person said: whether it must be in the memory at last, or must not; None for either. `taken` says that the memory
-    has it, and the hook knows."""
+    """What a person said: whether it must be in the memory at last, or must not; None for either. `waits` counts how often the
+    memory may still be sent it."""
 
     text: str
     user: str
     must: bool | None = None
-    taken: bool = False
+    waits: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -287,7 +291,7 @@ class HooksNight:
         self.events: list[tuple[HostSession, bytes, str, Said | None]] = []
         self.trouble = ""
         self.trouble_at = 0
-        self.requests = 0
+        self.requests = self.outage = self.unsettled = 0
 
     def run(self) -> Tally:
         """Do all steps. Raises Failure."""
@@ -456,8 +460,15 @@ class HooksNight:
         faulty = self.faulty is None or step.number in self.faulty
         self.world.seconds += draw.choice((1.0, 20.0))
         self.trouble, self.trouble_at, self.requests = "", 0, 0
-        runnings = getattr(self, "_" + step.verb)(draw)
-        if faulty and step.verb != "settle" and draw.random() < 0.6:
+        # A session keeps only so many prompts that wait.
+        verb = "settle" if self.unsettled >= MOST_WAITING else step.verb
+        if faulty and not self.outage and draw.random() < 0.1:
+            self.outage = draw.randrange(2, 9)  # for so many steps the server is down
+        runnings = getattr(self, "_" + verb)(draw)
+        self.outage = max(0, self.outage - 1)
+        if self.outage:
+            self.present, self.trouble = f"an outage, {verb}", "down"
+        elif faulty and verb != "settle" and draw.random() < 0.6:
             kind = draw.choices([*TROUBLES], [*TROUBLES.values()])[0]
             self.present = f"{kind} in {step.verb}"
             if kind == "killed" and runnings:
@@ -467,7 +478,7 @@ class HooksNight:
         self.play(runnings, draw)
         self.judge(runnings)
         self.check_files()
-        self.check_items(settled=step.verb == "settle")
+        self.check_items(settled=verb == "settle")
         self.present = ""
 
     def play(self, runnings: Sequence[Running], draw: random.Random) -> None:
@@ -558,6 +569,7 @@ class HooksNight:
         """Say something that is worth keeping, ask for what was said, or say both with a secret."""
         session = session or self.session(draw)
         self.words += 1
+        self.unsettled += 1
         source = random.Random(f"hook words/{self.seed}/{self.words}")
         thing, word = ("".join(source.choices(LETTERS, k=size)) for size in (8, 12))
         said = Said(f"Our {thing} service needs the flag {word}.", session.user)
@@ -612,21 +624,25 @@ class HooksNight:
             with self.acting():
                 self.memory.delete(item.id)
             if (said := self.said.get((item.scope.user, item.text))) is not None:
-                said.must = False if said.taken else None
+                said.must = False if said.waits <= 0 else None
         return []
 
     def _settle(self, draw: random.Random) -> list[Running]:
-        """All sessions end, and each person begins a new one, while all is well: what waits is stored then."""
+        """All sessions end, perhaps in an outage, and each person begins a new one, while all is well: what waits is stored
+        then."""
+        self.trouble = "down" if self.outage else ""
         for session in self.sessions:
             if not session.over:
                 self.play(ended := [self.event(session, "end")], draw)
                 self.judge(ended)
-        for user in USERS:
+        self.trouble, self.outage, self.unsettled = "", 0, 0
+        for user in draw.sample(USERS, len(USERS)):
             self.drawn_sessions += 1
             session = HostSession(draw.choice([*HOSTS]), f"s{self.drawn_sessions}", user)
             self.sessions.append(session)
-            self.play(begun := [self.event(session, "begin")], draw)
-            self.judge(begun)
+            for what in ("begin", "end"):  # what the first one takes for the second waits until it is over
+                self.play(running := [self.event(session, what)], draw)
+                self.judge(running)
         return []
 
     # Claims.
@@ -639,7 +655,8 @@ class HooksNight:
         """A process calls the memory: from here on what the person said is not lost."""
         said = running.said
         if said is not None and running.what == "prompt" and not running.answers:
-            said.must, said.taken = True, False
+            said.must = True
+            said.waits += 1
 
     def judge(self, runnings: Sequence[Running]) -> None:
         """Hold claims against what processes did, and note what they showed."""
@@ -648,7 +665,7 @@ class HooksNight:
             if running.dead:
                 # Rather twice than never: what a killed process moved to its session may be in two of them.
                 for said in self.said.values():
-                    said.taken = False
+                    said.waits += 1
             if running.dead and running.killed_at:
                 self.count("killed", session.host, running.what, running.killed_at)
             if running.error is not None:
@@ -679,10 +696,10 @@ class HooksNight:
                         "notes are the person's own", f"{said.text!r} of {said.user} goes to {fields.get('user_id')}"
                     )
                 again = running.said is said
-                if said.taken and not again:
-                    raise Failure("what the memory has taken is not sent again", f"{running.what}: {said.text!r}")
                 if status == 200 and not running.dead and not overlapping:
-                    said.taken = True
+                    said.waits -= 1
+                    if said.waits < 0:
+                        raise Failure("what the memory has taken is not sent again", f"{running.what}: {said.text!r}")
                 if again and said.must is False:
                     said.must = None  # it was deleted, and is said again
 

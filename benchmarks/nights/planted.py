@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def main() -> None:
     chosen = [each for each in mistakes() if options.only in each["name"] and options.layer in ("", each["layer"])]
     none = [{"layer": layer, "name": ""} for layer in LAYERS if any(each["layer"] == layer for each in chosen)]
     listed: list[dict[str, Any]] = []
+    here = machine()
+    # A run of some of them leaves what the others left.
+    before = json.loads(options.json.read_text("utf-8"))["mistakes"] if options.json and options.json.exists() else []
     for mistake in [*none, *chosen]:
         name, layer = mistake["name"], mistake["layer"]
         with tempfile.TemporaryDirectory() as folder:
@@ -107,6 +111,8 @@ def main() -> None:
                 "claim": failure["claim"] if failure else "",
                 "detail": failure["detail"] if failure else "",
                 "nights": result["nights"],
+                "most": options.nights,
+                "revision": here["revision"],
             }
         )
         print(
@@ -115,12 +121,15 @@ def main() -> None:
         )
         if not name and failure:
             sys.exit(f"a night fails without a mistake, so nothing can be counted: {failure['again']}")
-        planted = [each for each in listed if each["mistake"] != "none"]
-        caught = [each for each in planted if each["claim"]]
-        record = {"machine": machine(), "planted": len(planted), "found": len(caught), "nights": options.nights,
-                  "mistakes": listed}  # fmt: skip
-        save(options.json, record)
-    print(f"{len(caught)} of {len(planted)}")
+        save(options.json, {"machine": here, "mistakes": in_order([*listed, *before])})
+    print(f"{sum(bool(each['claim']) for each in listed)} of {len(chosen)}")
+
+
+def in_order(listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what was found of each mistake, the first of several, in the order of the list; without those that left it."""
+    places = [(layer, "none") for layer in LAYERS] + [(each["layer"], each["name"]) for each in mistakes()]
+    first = {(each["layer"], each["mistake"]): each for each in reversed(listed)}
+    return [first[place] for place in places if place in first]
 
 
 if __name__ == "__main__":

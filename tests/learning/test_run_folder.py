@@ -51,6 +51,18 @@ def test_episodes_and_measurements_of_a_step_that_is_made_again_replace_the_firs
         assert [row["mean"] for row in run.evals()] == [0.2]
 
 
+def test_resuming_removes_unfinished_files_of_a_killed_process(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", CONFIG) as run:
+        run.append_metrics(1, {"reward": 0.1})
+        save(run, 1)
+    for place in (".metrics.jsonl.9-ab.part", "episodes/.step-000002.train.jsonl.gz.9-ab.part"):
+        (run.path / place).write_bytes(b"{")
+    (run.path / "checkpoints" / ".step-000002.part").mkdir()
+    RunFolder.create(tmp_path / "r", CONFIG).close()
+    assert [*run.path.rglob("*.part")] == []
+    assert [row["step"] for row in run.metrics()] == [1]
+
+
 def test_resuming_drops_records_after_the_checkpoint(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         for step in range(1, 6):

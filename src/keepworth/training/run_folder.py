@@ -599,8 +599,11 @@ class RunFolder:
             finished = weights / "step.json"
             if not last or not finished.is_file() or read_json(finished, f"Delete {weights}.")["step"] > until:
                 shutil.rmtree(weights)
-        for left in (self.path / "checkpoints").glob(".*.part"):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in (*self.path.glob(".*.part"), *self.path.glob("*/.*.part")):  # what a killed process was writing
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def list_runs(root: Path) -> list[Path]:

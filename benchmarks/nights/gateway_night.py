@@ -55,7 +55,7 @@ SCRIPTS = {
     "ends in the middle": 3, "ends in an answer": 2, "no end": 1,
 }  # fmt: skip
 """How often the upstream does each of these."""
-FAULTS = ("full", "write", "sync", "read", "dead", "slow", "between", "no room")
+FAULTS = ("full", "write", "sync", "read", "dead", "slow", "between", "between", "between", "no room")
 ROOM = 2**40
 TOOL = "run"
 
@@ -122,6 +122,8 @@ class Call:
     erasures: int = 0
     before: dict[Note, bool | None] = field(default_factory=dict)
     deleted: set[Note] = field(default_factory=set)
+    gone: set[Note] = field(default_factory=set)
+    """What was erased when its turn had begun: its prompt may not quote that."""
 
 
 @dataclass(slots=True)
@@ -409,6 +411,13 @@ class GatewayNight:
 
             return begin
 
+        prepare = Gateway.prepare
+
+        def prepared(of: Gateway, format: Any, call: Any, bounds: Any) -> Any:
+            turn = prepare(of, format, call, bounds)
+            self.calls[call.headers["x-request-id"]].gone = {note for note in self.notes.values() if note.erased}
+            return turn
+
         usage = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=self.room))
         with (
             patch.object(gateway, "shutil", usage),
@@ -417,6 +426,7 @@ class GatewayNight:
             patch.object(memory_routes, "sleep", lambda seconds: self.world.sleep(seconds)),
             patch.object(Database, "_begun", between(begun)),
             patch.object(Database, "_reader", between(reader)),
+            patch.object(Gateway, "prepare", prepared),
         ):
             yield
 
@@ -1011,7 +1021,7 @@ class GatewayNight:
                 note = self.notes.get((talk.user, line.removeprefix("- ")))
                 if note is None:
                     raise Failure("notes are the person's own", f"{where}: {talk.user} is shown {line!r}")
-                if note.erased and call.erasures == self.erasures:
+                if note in call.gone:
                     raise Failure("what was erased is gone", f"{where}: {line!r} is shown")
         turns = [
             index

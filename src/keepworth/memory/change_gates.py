@@ -6,10 +6,12 @@ word. Each function names one way in which things are told apart.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from keepworth.memory.change_signs import ReadStatement, is_past
-from keepworth.memory.wording import Wording, stem_list, word_list
+from keepworth.memory.told_changes import tells_of_change, tells_of_end, tells_surely
+from keepworth.memory.wording import Wording, sign, stem_list, topics_of, word_list
 
 
 def about_others(old: ReadStatement, new: ReadStatement) -> bool:
@@ -23,6 +25,7 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _is_of_the_new_one(old.wording, new.wording)
         or _are_two_events(old, new)
         or _settings_differ(old.wording, new.wording)
+        or _is_only_the_value(old.wording, new.wording)
     )
 
 
@@ -46,6 +49,10 @@ def _persons_differ(old: ReadStatement, new: ReadStatement) -> bool:
     same = (old.weighed - old.wording.subject) & new.wording.content
     if not same:
         return False
+    doing = old.wording.action == new.wording.action != frozenset()
+    role = any("role_person" in topics_of(word) for word in new.wording.subject - old.wording.content)
+    if doing and role and old.wording.speaks_of_me:
+        return True  # "I work from home on Mondays", "My boss works from home on Fridays"
     theirs, ours = _persons(old), _persons(new)
     unknown, unnamed = theirs - new.wording.content, ours - old.wording.content
     if theirs and theirs == unknown:
@@ -61,6 +68,43 @@ def _persons(read: ReadStatement) -> frozenset[str]:
     named = wording.raw[0][:1].isupper() and not wording.light[0] and len(wording.subject) == 1
     thing = wording.tokens[0] in word_list("agents") or wording.tokens[0].endswith("s")
     return wording.subject if named and not thing else frozenset()
+
+
+def attributes_differ(old: Wording, new: Wording) -> bool:
+    """Return whether the newer tells of no change, and is about another thing, or tells another attribute of it: "My class is on
+    Tuesdays", "My class has eight people"."""
+    if max(old.verb - len(old.tokens), new.verb - len(new.tokens)) >= 0:
+        return False  # a note without a verb leaves out what it is about
+    if tells_of_change(new.text) or new.changes or sign("denied").search(new.plain) or _tells_of_the_past(new):
+        return False
+    is_same = old.says_what_it_is and new.says_what_it_is  # "Bo is my manager", "My manager is Anna"
+    if old.subject.isdisjoint(new.subject) and (old.subject or new.subject):
+        return not (is_same and (old.subject & new.content or new.subject & old.content))
+    kinds, others = ({value.kind for value in wording.values} for wording in (old, new))
+    return bool(kinds and others) and kinds.isdisjoint(others)
+
+
+_PARTICIPLE = re.compile(r"ge\w{2,}(?:t|en)|(?:ver|be|ent)\w{2,}t|um\w+|\w{3,}ée?s?|\w{3,}[ai]d[oa]|morte?")
+
+
+def _tells_of_the_past(wording: Wording) -> bool:
+    """Return whether it tells what was done, or says more than one thing."""
+    done = any(
+        is_past(word) or _PARTICIPLE.fullmatch(word) or word in ("put", "cut", "had", "set") for word in wording.tokens
+    )
+    return done or ", " in wording.plain
+
+
+def _is_only_the_value(old: Wording, new: Wording) -> bool:
+    """Return whether the newer says of something that it has become, or has, what the older one is about: "Greyhounds are fast",
+    "I adopted a greyhound"."""
+    if not old.subject or not new.content & old.content <= old.subject or not old.subject.isdisjoint(new.subject):
+        return False
+    last = next((at for at in range(len(new.stems) - 1, -1, -1) if not new.light[at]), 0)
+    if new.stems[last] not in old.subject or tells_of_end(new.text):
+        return False
+    becomes = {"to", "is", "called", "named", "with", "into"} & {*new.tokens[max(0, last - 4) : last]}
+    return bool(becomes) or not tells_surely(new.text)
 
 
 def _is_turned_round(old: Wording, new: Wording) -> bool:

@@ -14,18 +14,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
-from keepworth.memory.change_gates import about_others
+from keepworth.memory.attributes import changes
+from keepworth.memory.change_gates import about_others, attributes_differ
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
 from keepworth.memory.patterns import read_file
 from keepworth.memory.switches import switch
-from keepworth.memory.told_changes import MOST_COMPARED, judge, may_tell_of_a_change, tells_no_state
+from keepworth.memory.told_changes import MOST_COMPARED, judge, may_tell_of_a_change, tells_a_feeling, tells_no_state
 from keepworth.memory.wording import cue, read
 
 LONGEST, LONGEST_JUDGED = 400, 140
 """The most characters of a statement that is compared, and of one that is judged beside others: a longer text says more than one
 thing."""
+UNTOLD = 0.69
+"""The least probability where the newer statement tells of no change and seems to be about another thing or attribute."""
 ALIKE = 0.02
 """Of several older statements those are replaced whose probability is at most this far below the highest."""
 
@@ -45,6 +48,9 @@ def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, fl
         nearness: By the id of each candidate, how near it is to the text in meaning, as a cosine; None if that is not known.
     """
     listed = list(candidates)
+    sureness = {item.id: changes(item.text, text) for item in listed}
+    if surest := max(sureness.values(), default=0):
+        return [id for id, sure in sureness.items() if sure == surest]
     near = None if nearness is None else [nearness.get(item.id, 0.0) for item in listed]
     place = closed_among([item.text for item in listed], text, near)
     if place is not None:
@@ -62,8 +68,10 @@ def closed_among(olds: Sequence[str], new: str, nearness: Sequence[float] | None
         new: The newer one.
         nearness: How near each is to the newer one in meaning, as a cosine; None if that is not known.
     """
-    if len(new) > LONGEST_JUDGED or not may_tell_of_a_change(new):
+    if len(new) > LONGEST_JUDGED or not may_tell_of_a_change(new) or tells_a_feeling(new.rstrip("!")):
         return None
+    if read(new).speaker:
+        nearness = None  # the name before both makes any two of them near
     places = [at for at, old in enumerate(olds) if may_be_judged(old, new)]
     if nearness is not None:
         places = sorted(places, key=nearness.__getitem__, reverse=True)
@@ -110,11 +118,17 @@ def may_replace(old: str, new: str) -> bool:
 @lru_cache(16_384)
 def score(old: str, new: str) -> float:
     """Return how likely it is that the statement `new` replaces the older one `old`: 0 where that is not likely enough."""
+    if changes(old, new):
+        return 1.0
     switched = switch(old, new)
     if switched is not None:
         return float(switched)
-    probability = 1.0 / (1.0 + math.exp(-odds(old, new)))
-    return probability if probability > _weights()[0] else 0.0
+    if tells_a_feeling(old):
+        return 0.0
+    probability, least = 1.0 / (1.0 + math.exp(-odds(old, new))), _weights()[0]
+    if probability > least and attributes_differ(read(old), read(new)):
+        least = max(least, UNTOLD)
+    return probability if probability > least else 0.0
 
 
 @lru_cache(16_384)

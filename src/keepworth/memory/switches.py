@@ -84,6 +84,16 @@ def switch(old: str, new: str) -> bool | None:
     return False if decided else None
 
 
+def kinds_of(thing: str) -> frozenset[str]:
+    """Return the kinds of things of which one is used at a time to which one belongs, by its name in small letters."""
+    return _kinds()[0].get(thing, frozenset())
+
+
+def purposes_of(kind: str) -> frozenset[str]:
+    """Return words that tell no more than what things of a kind are for."""
+    return _kinds()[1].get(kind, frozenset())
+
+
 def tells_switch(text: str) -> bool:
     """Return whether a statement tells of a switch to something."""
     return bool(_read(text, "switched"))

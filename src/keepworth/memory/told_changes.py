@@ -143,6 +143,22 @@ def may_tell_of_a_change(text: str) -> bool:
     return any(_read_statement(text).kinds[kind] for kind in CHANGING) and not tells_of_none(text)
 
 
+def tells_of_change(text: str) -> bool:
+    """Return whether a statement has words of a change."""
+    return any(_read_statement(text).kinds[kind] for kind in CHANGING)
+
+
+def tells_surely(text: str) -> bool:
+    """Return whether it has words of a change that do not only say what has begun."""
+    return any(_read_statement(text).kinds[kind] for kind in (*SURELY, "amount"))
+
+
+def tells_of_end(text: str) -> bool:
+    """Return whether it says that something has ended, or is well again."""
+    kinds = _read_statement(text).kinds
+    return bool(kinds["ended"] or kinds["no longer"])
+
+
 def tells_of_none(text: str) -> bool:
     """Return whether a statement says again how things are, or how they are beside, once, long ago or by wish, and tells of no
     change surely."""
@@ -154,9 +170,14 @@ def tells_of_none(text: str) -> bool:
 
 
 def tells_no_state(text: str) -> bool:
-    """Return whether a statement tells a wish, an opinion or what was said, and nothing that could end."""
+    """Return whether a statement tells a wish, an opinion, a feeling or what was said, and nothing that could end."""
     kinds = _read_statement(text).kinds
-    return bool(kinds["modal"] or kinds["told"])
+    return bool(kinds["modal"] or kinds["told"]) or tells_a_feeling(text)
+
+
+def tells_a_feeling(text: str) -> bool:
+    """Return whether a statement tells a feeling, encourages or is polite."""
+    return _patterns("feelings")["words"].search(_read_statement(text).wording.plain) is not None
 
 
 @lru_cache(1024)

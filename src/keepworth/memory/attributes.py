@@ -1,0 +1,372 @@
+"""Reads of whom or what a statement tells which attribute with which value, and whether a newer one replaces it.
+
+    changes("I live in Porto.", "We finally moved into a house in Faro.")  ->  True
+
+A statement replaces an older one that tells the same attribute of the same person or thing if it has another value, and either
+tells of a change or the attribute has one value at a time; or if it says that the older value is over. The sentences by which
+people tell attributes are in `attributes.toml`. What is told in no such sentence is left to the signs of `replaced_statements`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from keepworth.memory.change_gates import about_others
+from keepworth.memory.change_rules import told_apart
+from keepworth.memory.change_signs import reading
+from keepworth.memory.patterns import compile_pattern, read_file
+from keepworth.memory.switches import kinds_of, purposes_of, switch
+from keepworth.memory.wording import content_of, number_words, read, stem, stem_list, topics_of, word_list
+
+LONGEST = 160
+"""The most characters of a statement that is read."""
+NO_ATTRIBUTES = ("parts", "around", "words", "sorts", "ended", "opposites")
+MOST_BESIDE = 2
+"""The most content words of an older statement that are neither named as ended nor in the newer one."""
+STARTS = ("who", "me", "n", "")
+"""What a sentence of an attribute may start with."""
+MOST_OF_A_NAME = 5
+"""The most words of a person or thing with which it starts."""
+MOST_OF_TWO = 9
+"""The most words of an older statement of two clauses that is replaced as a whole."""
+KINDS = ("states", "news", "ends")
+_CLAUSE = re.compile(
+    r"\s*[.;!?:,]\s+|\s+[-–—]+\s+|,?\s(?:and|but|so|because|while|und|aber|weil|et|mais|y|pero)\s", re.IGNORECASE
+)
+_SUBJECT = re.compile(r"(?:(?i:i|we|(?:my|our|the) [\w'-]+)|[A-ZÀ-Þ][\w'-]+)(?= )")
+_HOUR = re.compile(r"(?:about |around )?(\w+)", re.IGNORECASE)
+_NUMBER = re.compile(r"[$€£]?\d")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedAttribute:
+    """An attribute as a statement tells it.
+
+    Args:
+        name: Its name.
+        about: The stems of whose it is, none for the one who speaks.
+        thing: The stems of what it is of; None for whatever has this value.
+        value: The stems of its value, none where only an end is told.
+        sorts: The kinds of times in the value, or the units of its numbers.
+        kind: One of `KINDS`.
+        changed: Whether the statement tells of a change.
+    """
+
+    name: str
+    about: frozenset[str]
+    thing: frozenset[str] | None
+    value: frozenset[str]
+    sorts: frozenset[str]
+    kind: str
+    changed: bool
+
+
+def changes(old: str, new: str) -> int:
+    """Return how surely the statement `new` tells another value, or the end, of an attribute that the older one tells: 2 if both
+    name the same thing, 1 if one names it by more words, 0 if it does not."""
+    if max(len(old), len(new)) > LONGEST or old == new or "?" in new or "?" in old:
+        return 0
+    if read(old).speaker != read(new).speaker:
+        return 0
+    newer = tells(new, anew=True)
+    older = tells(old) if newer and switch(old, new) is not False else ()
+    sure = max(
+        (_ends(before, after, old, new) for after in newer for before in older if before.name == after.name), default=0
+    )
+    return sure or int(_is_named_as_ended(old, new))
+
+
+def _ends(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -> int:
+    if before.kind == "ends" or not (before.about == after.about or _is_mentioned(before, after, old, new)):
+        return 0
+    if after.kind == "ends":
+        over = not after.value or not after.value.isdisjoint(before.value)
+    else:
+        over = (after.changed or _single(after.name)) and _exclude(before, after)
+    if not over:
+        return 0
+    if before.thing == after.thing or after.thing is None or before.thing is None:
+        return 2
+    more = after.thing < before.thing if after.changed else after.kind == "news" and before.thing < after.thing
+    if not more or not after.thing or before.name.startswith("use "):
+        return 0
+    return int(not told_apart(read(old), read(new)) and not about_others(reading(old), reading(new)))
+
+
+def _exclude(before: StatedAttribute, after: StatedAttribute) -> bool:
+    """Return whether two values are of one kind, and neither says what the other says."""
+    same = before.value <= after.value or after.value <= before.value
+    return not same and not (before.sorts and after.sorts and before.sorts.isdisjoint(after.sorts))
+
+
+def _is_mentioned(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -> bool:
+    """Return whether two uses are of the same: "My laptop runs Ubuntu", "I wiped my laptop and installed Fedora"."""
+    return before.name.startswith("use ") and (
+        before.about <= read(new).content if before.about else after.about <= read(old).content
+    )
+
+
+def _is_named_as_ended(old: str, new: str) -> bool:
+    """Return whether the newer statement names the value of the older one as what something else has taken the place of."""
+    before, after = read(old), read(new)
+    adverbs = {stem for stem, word in zip(after.stems, after.tokens, strict=True) if word.endswith("ly")}
+    strangers = after.subject - before.content - stem_list("agents") - adverbs
+    if before.is_past or after.others or before.others:
+        return False
+    mine = before.speaks_of_me or not before.subject
+    for gone in _ended(new):
+        rest = before.content - gone
+        used = any(one.name.startswith("use ") and one.value == gone for one in tells(old))
+        same = mine or used or before.subject <= after.content
+        if strangers and "me" not in after.tokens and not gone <= after.subject:
+            continue
+        if gone and same and gone <= before.content - before.subject and len(rest - after.content) <= MOST_BESIDE:
+            return True
+    return False
+
+
+@lru_cache(4096)
+def _ended(text: str) -> tuple[frozenset[str], ...]:
+    plain = _without("change", read(text).plain.strip(" .!"))
+    if len(plain) > LONGEST or _around("none").search(plain):
+        return ()
+    matches = (pattern.search(clause) for clause in (plain, *_CLAUSE.split(plain)) for pattern in _ended_patterns())
+    return tuple(dict.fromkeys(content_of(match["o"]) for match in matches if match is not None))
+
+
+@lru_cache(4096)
+def tells(text: str, *, anew: bool = False) -> tuple[StatedAttribute, ...]:
+    """Return what a statement tells of attributes, in each way in which it can be read.
+
+    Args:
+        text: The statement.
+        anew: Return what may take the place of something older, of each clause, and not what the whole tells.
+    """
+    plain = " ".join(_short(word) for word in read(text).plain.strip(" .!").split())
+    return () if len(plain) > LONGEST else tuple(dict.fromkeys(_read(plain, anew)))
+
+
+def _short(word: str) -> str:
+    return str(read_file("attributes")["around"]["short"].get(word.lower(), word))
+
+
+def _read(plain: str, anew: bool) -> Iterator[StatedAttribute]:
+    changed = _around("change").search(plain) is not None
+    clauses = [part for part in _CLAUSE.split(plain) if part]
+    if not anew and len(clauses) > 1 and len(plain.split()) > MOST_OF_TWO:
+        return
+    first = _SUBJECT.match(_without("change", _without("idle", plain)))
+    named = (
+        [] if first is None else [f"{first[0]} {clause}" for clause in clauses[1:] if _SUBJECT.match(clause) is None]
+    )
+    # of what is older the whole counts: what says more than one thing is not replaced for one of them
+    for sentence in dict.fromkeys((plain, *clauses, *named)) if anew else (plain,):
+        if _around("none").search(sentence) is not None:
+            continue
+        bare = _without("change", _without("idle", sentence))
+        for one in dict.fromkeys((bare, _without("dates", bare))):
+            starts = {start: tuple(_starts(start, one)) for start in STARTS}
+            for name, kind, start, pattern in _patterns():
+                if anew and kind == "states" and not (changed or _single(name)):
+                    continue
+                for head, rest in starts[start]:
+                    match = pattern.fullmatch(rest)
+                    if match is not None:
+                        attribute = _attribute(name, kind, {**match.groupdict(), **head}, changed=changed)
+                        if attribute is not None:
+                            yield attribute
+                        break
+
+
+def _starts(start: str, sentence: str) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield each way in which a sentence begins with a person or thing: what is named so, and the rest of the sentence."""
+    if not start:
+        yield {}, sentence
+        return
+    pattern, words = _part(start), sentence.split(" ")
+    counts = range(1, min(MOST_OF_A_NAME, len(words) - 1) + 1)
+    for count in counts if start == "n" else reversed(counts):
+        match = pattern.fullmatch(" ".join(words[:count]))
+        if match is not None:
+            yield match.groupdict(), " ".join(words[count:])
+
+
+def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: bool) -> StatedAttribute | None:
+    value = (parts.get("o") if kind == "ends" else parts.get("v")) or ""
+    if kind != "ends" and not _fits(read_file("attributes")[name].get("of", ""), value):
+        return None
+    owner, _, noun = (parts.get("n") or "").replace("s' ", "s's ").rpartition("'s ")
+    noun, *whose = re.split(r" (?:of|for) (?:the |my |our )?", noun, maxsplit=1)
+    about = _stems(" ".join((parts.get("who") or "", owner, *whose, parts.get("x") or "")))
+    thing = None if parts.get("n") == "" or (kind == "ends" and not noun) else _stems(noun)
+    if noun and not thing:
+        return None
+    if name == "state":
+        name = f"state {_opposites()[value.lower()]}"
+    if name == "does" and noun.split()[0].lower() not in _deeds():
+        return None
+    if name == "use":
+        kind_of, product = _product(value)
+        purpose = (
+            _words(value[len(product) :]) - purposes_of(kind_of) if value[len(product) :].strip() else frozenset[str]()
+        )
+        name, value, thing = f"use {kind_of}", product, purpose
+    return StatedAttribute(name, about, thing, _words(value), _sorts(name, value), kind, changed or kind != "states")
+
+
+def _words(phrase: str) -> frozenset[str]:
+    """Return the stems of the words of a phrase, whole as they are written, without small ones if there are others."""
+    words = [word.strip(',;!?"()') for word in phrase.lower().split()]
+    return frozenset(stem(word) for word in words if word not in word_list("small")) or frozenset(words)
+
+
+def _sorts(name: str, value: str) -> frozenset[str]:
+    """Return the kinds of times that a value tells, or else the units in which it counts, or the shape of a code."""
+    if name == "seat":
+        return frozenset([re.sub(r"[^\W\d]", "a", re.sub(r"\d+", "0", value))])
+    times = _times(value)
+    if times or not value or not _is_number(value):
+        return times
+    return frozenset(word for word in content_of(value) if word.isalpha() and word not in number_words("counts"))
+
+
+def _times(value: str) -> frozenset[str]:
+    return frozenset(sort for sort, pattern in _times_patterns().items() if pattern.search(value))
+
+
+@cache
+def _times_patterns() -> dict[str, re.Pattern[str]]:
+    return {sort: re.compile(pattern, re.IGNORECASE) for sort, pattern in read_file("attributes")["sorts"].items()}
+
+
+def _is_hour(value: str) -> bool:
+    match = _HOUR.fullmatch(value)
+    number = "" if match is None else number_words("counts").get(match[1].lower(), match[1])
+    return number.isdecimal() and len(number) < 3 and int(number) <= 24
+
+
+def _is_number(value: str) -> bool:
+    return _NUMBER.match(value) is not None or value.split()[0].lower() in number_words("counts")
+
+
+def _product(value: str) -> tuple[str, str]:
+    """Return the kind of the product that a value begins with, and its name: it has a capital, or is one of a tool alone."""
+    words = value.split()
+    for length in (3, 2, 1):
+        name = " ".join(words[:length]).strip(".,!").lower()
+        kinds = kinds_of(name) if len(words) >= length else frozenset[str]()
+        if kinds and (any(map(str.isupper, words[0])) or any(" of " in kind for kind in kinds)):
+            return min(kinds), name
+    return "", ""
+
+
+def _stems(phrase: str) -> frozenset[str]:
+    """Return the stems of the words that name a person or a thing."""
+    same = read_file("attributes")["around"]["same"]
+    words = [same.get(word, word) for word in phrase.lower().split()]
+    return frozenset(
+        stem(word) for word in words if word in word_list("theirs") or (word and word not in word_list("small"))
+    )
+
+
+def _fits(of: str, value: str) -> bool:
+    """Return whether a value is of the kind that an attribute has."""
+    if not value.strip():
+        return not of
+    first, last = value.split()[0], value.split()[-1].lower()
+    times = _times(value)
+    if of == "time":
+        return bool(times) or _is_hour(value)
+    if of == "number":
+        return not times and _is_number(value)
+    if of == "product":
+        return _product(value)[0] != ""
+    if of == "thing":
+        return not (times or _is_number(value))
+    if of in ("digits", "@"):
+        return re.match(r"\+?\d", value) is not None if of == "digits" else "@" in value
+    if of == "colour":
+        return value.lower() in word_list("colours")
+    if of == "often":
+        return _around("often").fullmatch(value) is not None
+    if of == "state":
+        return value.lower() in _opposites()
+    if of == "name":
+        return value[0].isupper() and len(value.split()) < 3
+    if of == "object":
+        return (
+            not times
+            and not _is_number(value)
+            and len(value.split()) <= 3
+            and word_list("prepositions").isdisjoint(value.split())
+        )
+    if of == "profession":
+        return any("profession" in topics_of(stem(word)) for word in value.split(" at ")[0].split()[-3:])
+    if of == "employer":
+        return not times and last not in _elsewhere() and (first[0].isupper() or first.lower() in ("a", "an", "the"))
+    if of == "place":
+        return not times and last not in _elsewhere()
+    if of == "somewhere":
+        return not times and not _is_number(value)
+    return len(value) <= 60
+
+
+@cache
+def _opposites() -> dict[str, int]:
+    """Return the number of its group for each word of a state."""
+    groups = " ".join(read_file("attributes")["opposites"]["groups"].split()).split(" / ")
+    return {word: number for number, group in enumerate(groups) for word in group.split()}
+
+
+@cache
+def _deeds() -> frozenset[str]:
+    """Return verbs of what is done with one thing at a time."""
+    return frozenset(read_file("attributes")["words"]["deeds"].split())
+
+
+@cache
+def _elsewhere() -> frozenset[str]:
+    return frozenset(read_file("attributes")["words"]["elsewhere"].split())
+
+
+@cache
+def _single(name: str) -> bool:
+    return bool(read_file("attributes")[name.split()[0]].get("single"))
+
+
+@cache
+def _around(name: str) -> re.Pattern[str]:
+    words = "|".join(" ".join(read_file("attributes")["around"][name].split()).split(" / "))
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+
+
+@cache
+def _ended_patterns() -> tuple[re.Pattern[str], ...]:
+    sentences = " ".join(read_file("attributes")["ended"]["instead"].split()).split(" / ")
+    return tuple(re.compile(sentence, re.IGNORECASE) for sentence in sentences)
+
+
+def _without(name: str, sentence: str) -> str:
+    return " ".join(_around(name).sub(" ", sentence).replace(" ,", ",").strip(" ,").split())
+
+
+@cache
+def _part(name: str) -> re.Pattern[str]:
+    return compile_pattern(f"%{name}%", parts=read_file("attributes")["parts"])
+
+
+@cache
+def _patterns() -> tuple[tuple[str, str, str, re.Pattern[str]], ...]:
+    """Return the sentences of all attributes, each with its attribute, its kind, and with what it starts, which is cut off."""
+    data, patterns = read_file("attributes"), []
+    for name, listed in data.items():
+        for kind in KINDS if name not in NO_ATTRIBUTES else ():
+            for sentence in " ".join(listed.get(kind, "").split()).split(" / ") if listed.get(kind) else ():
+                start = next((start for start in STARTS if start and sentence.startswith(f"{{{start}}} ")), "")
+                rest = sentence[len(start) + 3 :] if start else sentence
+                text = re.sub(r"\{(\w+)\}", lambda part: f"%{part[1]}%", rest.strip())
+                patterns.append((name, kind, start, compile_pattern(text, parts=data["parts"])))
+    return tuple(patterns)

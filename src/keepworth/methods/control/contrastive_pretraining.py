@@ -177,7 +177,7 @@ METHOD = Method(
         "The form of the further reward is this project's: a network learns how much of its demonstration an observation has "
         "behind it, and its increase is paid. The learner is recurrent PPO, and the encoder goes on learning."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

@@ -122,7 +122,7 @@ METHOD = Method(
         "Recurrent PPO without a bonus for exploration. Demonstrations are of a planner that sees the whole level or of "
         "BabyAI's bot, and rewards of demonstrations are not an input."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

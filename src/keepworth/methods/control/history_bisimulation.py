@@ -159,7 +159,7 @@ METHOD = Method(
         "The loss is of the general form of bisimulation losses, as its exact one could not be verified, and is added to IQL. "
         "Pairs have the same action, which must be a choice."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

@@ -170,9 +170,12 @@ ROOMS = {"MiniGrid-MultiRoom-N2-S4-v0": "rooms", "BabyAI-KeyCorridorS3R1-v0": "c
 
 
 def of_worlds(measured: Measured, names: dict[str, str]) -> dict[str, list[float]]:
-    """By world and arm its shares of success. names: of the worlds."""
-    cells = [{**cell, "arm": f"{names[cell['world']]}: {cell['arm']}"} for cell in measured["cells"]]
-    return scores_of({**measured, "cells": cells}, "success")
+    """By world and arm its shares of success, of the seeds that all arms of the world have. names: of the worlds."""
+    by_name = dict[str, list[float]]()
+    for world, name in names.items():
+        scores = scores_of({**measured, "cells": [of for of in measured["cells"] if of["world"] == world]}, "success")
+        by_name |= {f"{name}: {arm}": values for arm, values in scores.items()}
+    return by_name
 
 
 def demonstrated(measured: Measured) -> Measured:

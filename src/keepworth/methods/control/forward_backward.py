@@ -252,7 +252,7 @@ METHOD = Method(
         "Actions are choices, and the policy takes the best of them instead of learning an actor. Histories are whole episodes "
         "or windows of them instead of the last 32 and 8 observations; targets are the mean of two heads."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

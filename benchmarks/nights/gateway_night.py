@@ -922,7 +922,10 @@ class GatewayNight:
             if user not in self.users.values():
                 return
             mine = [note for note in self.notes.values() if note.user == user]
-            under_way = {call.note for call in self.calls.values() if call.note and not call.ended and not call.sent}
+            bodies = [call.body.decode() for call in self.calls.values() if not (call.ended or call.sent or call.lost)]
+            under_way = {
+                note for note in mine if any(note.text in body for body in bodies)
+            }  # it is said again, after this
             for note in mine:
                 self.mark(note, None)
             self.erasures += 1  # from here on blocks may be gone

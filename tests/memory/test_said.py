@@ -250,6 +250,9 @@ def test_other_speakers_are_kept_by_option_with_their_names() -> None:
         ("Stop using semicolons in my JS.", "stop using semicolons in my js"),
         ("Stop suggesting cloud services.", "stop suggesting cloud services"),
         ("Stop calling me Bob.", "stop calling me bob"),
+        ("Release every Friday", "release every friday"),
+        ("Back up the database every night.", "back up the database every night"),
+        ("Review pull requests once a week.", "review pull requests once a week"),
         ("Save this: my locker is 14.", "my locker is 14"),
         (
             "it says 'npm ERR! code E404' and we use a private registry",
@@ -287,6 +290,9 @@ def test_statements_beside_commands_and_names_like_commands_are_kept(memory: Mem
         "Vat dit samen",
         "Leg dit uit",
         "Visa mig koden",
+        "List every Friday in May.",
+        "Release it on Friday.",
+        "Show the sales monthly.",
     ],
 )
 def test_shell_commands_and_reactions_are_not_kept(memory: Memory, said: str) -> None:

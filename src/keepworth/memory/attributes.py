@@ -118,7 +118,7 @@ def _is_named_as_ended(old: str, new: str) -> bool:
         return False
     mine = before.speaks_of_me or not before.subject
     for gone in _ended(new):
-        rest = before.content - gone
+        rest = before.content - gone - (before.subject if before.says_what_it_is else frozenset())
         used = any(one.name.startswith("use ") and one.value == gone for one in tells(old))
         same = mine or used or before.subject <= after.content
         if strangers and "me" not in after.tokens and not gone <= after.subject:
@@ -154,8 +154,8 @@ def _short(word: str) -> str:
 
 
 def _read(plain: str, anew: bool) -> Iterator[StatedAttribute]:
-    changed = _around("change").search(plain) is not None
     clauses = [part for part in _CLAUSE.split(plain) if part]
+    changed = any(_around(kind).search(plain) for kind in ("change", "adds")[: len(clauses)])
     if not anew and len(clauses) > 1 and len(plain.split()) > MOST_OF_TWO:
         return
     first = _SUBJECT.match(_without("change", _without("idle", plain)))
@@ -174,10 +174,11 @@ def _read(plain: str, anew: bool) -> Iterator[StatedAttribute]:
                     continue
                 for head, rest in starts[start]:
                     match = pattern.fullmatch(rest)
-                    if match is not None:
-                        attribute = _attribute(name, kind, {**match.groupdict(), **head}, changed=changed)
-                        if attribute is not None:
-                            yield attribute
+                    if match is None:
+                        continue
+                    attribute = _attribute(name, kind, {**match.groupdict(), **head}, changed=changed)
+                    if attribute is not None:
+                        yield attribute
                         break
 
 
@@ -206,7 +207,7 @@ def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: b
         return None
     if name == "state":
         name = f"state {_opposites()[value.lower()]}"
-    if name == "does" and noun.split()[0].lower() not in _deeds():
+    if name == "does" and noun.split()[0].lower() not in _list("deeds"):
         return None
     if name == "use":
         kind_of, product = _product(value)
@@ -230,7 +231,9 @@ def _sorts(name: str, value: str) -> frozenset[str]:
     times = _times(value)
     if times or not value or not _is_number(value):
         return times
-    return frozenset(word for word in content_of(value) if word.isalpha() and word not in number_words("counts"))
+    return frozenset(
+        word for word in content_of(value) if word.isalpha() and word not in {*number_words("counts"), *_list("tens")}
+    )
 
 
 def _times(value: str) -> frozenset[str]:
@@ -249,7 +252,7 @@ def _is_hour(value: str) -> bool:
 
 
 def _is_number(value: str) -> bool:
-    return _NUMBER.match(value) is not None or value.split()[0].lower() in number_words("counts")
+    return _NUMBER.match(value) is not None or value.split()[0].lower() in {*number_words("counts"), *_list("tens")}
 
 
 def _product(value: str) -> tuple[str, str]:
@@ -292,6 +295,8 @@ def _fits(of: str, value: str) -> bool:
         return value.lower() in word_list("colours")
     if of == "often":
         return _around("often").fullmatch(value) is not None
+    if of == "department":
+        return value.lower() in _list("department")
     if of == "state":
         return value.lower() in _opposites()
     if of == "name":
@@ -306,9 +311,11 @@ def _fits(of: str, value: str) -> bool:
     if of == "profession":
         return any("profession" in topics_of(stem(word)) for word in value.split(" at ")[0].split()[-3:])
     if of == "employer":
-        return not times and last not in _elsewhere() and (first[0].isupper() or first.lower() in ("a", "an", "the"))
+        return (
+            not times and last not in _list("elsewhere") and (first[0].isupper() or first.lower() in ("a", "an", "the"))
+        )
     if of == "place":
-        return not times and last not in _elsewhere()
+        return not times and last not in _list("elsewhere")
     if of == "somewhere":
         return not times and not _is_number(value)
     return len(value) <= 60
@@ -322,14 +329,8 @@ def _opposites() -> dict[str, int]:
 
 
 @cache
-def _deeds() -> frozenset[str]:
-    """Return verbs of what is done with one thing at a time."""
-    return frozenset(read_file("attributes")["words"]["deeds"].split())
-
-
-@cache
-def _elsewhere() -> frozenset[str]:
-    return frozenset(read_file("attributes")["words"]["elsewhere"].split())
+def _list(name: str) -> frozenset[str]:
+    return frozenset(read_file("attributes")["words"][name].split())
 
 
 @cache

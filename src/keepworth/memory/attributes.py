@@ -268,11 +268,9 @@ def _product(value: str) -> tuple[str, str]:
 
 def _stems(phrase: str) -> frozenset[str]:
     """Return the stems of the words that name a person or a thing."""
-    same = read_file("attributes")["around"]["same"]
+    same, telling = read_file("attributes")["around"]["same"], word_list("theirs") | word_list("ways from")
     words = [same.get(word, word) for word in phrase.lower().split()]
-    return frozenset(
-        stem(word) for word in words if word in word_list("theirs") or (word and word not in word_list("small"))
-    )
+    return frozenset(stem(word) for word in words if word and (word in telling or word not in word_list("small")))
 
 
 def _fits(of: str, value: str) -> bool:

@@ -12,7 +12,8 @@ How it works, in the order of the data.
 2. **The estimates** (`models`, `estimates`). At a question, a row counts exp((cosine - 1) / `BANDWIDTH`), and its arm has a
    mean reward there. 12 estimates for each way of giving credit differ in what this mean is drawn to: the arm's mean over all
    questions or the reward that is usual without the arm (`OVERALL`, `HOPE`), how strongly (`LOCAL`), and whether earlier
-   rewards fade (`KEEP`, `FADING`); the mean of an action weights questions by their similarity (`POWER`). Two more estimates
+   rewards fade (`KEEP`, `FADING`); the mean of an action weights questions by their similarity (`POWER`). Of roles there is
+   one estimate: which of them makes an action right, by claims (`roles`). Two more estimates
    ignore arms: one expects the same reward everywhere, the other a reward that depends on the question alone. Before a reward
    is learned from, each estimate predicts it. Estimates are averaged with the weights that their predictions earned (Bayesian
    model averaging; `SURE` bounds a single surprise, `DISCOUNT` lets old ones count less). If rewards do not depend on items,
@@ -49,7 +50,8 @@ How it works, in the order of the data.
    probability of exactly what was shown is known, and is logged.
 
 7. **The advice** (`advice`). Of the actions that an agent can take, the one with the largest gain is advised, with its `VOTES`
-   nearest successes, and those with a loss are warned of.
+   nearest successes, and those with a loss are warned of. What notes of the episode name is tried, one role after the other, up
+   to `TRIED` rewards in a role, and followed from then on if roles predict best (`HEARD`).
 
 `constants` has every number that is named here, `record` takes rewards in and answers the engine.
 """

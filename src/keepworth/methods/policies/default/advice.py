@@ -13,9 +13,10 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.constants import HEARD, SPOKEN, TELLING, VOTES
+from keepworth.methods.policies.default.constants import HEARD, SPOKEN, TELLING, TRIED, VOTES
 from keepworth.methods.policies.default.judgement import CandidateJudge
 from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
+from keepworth.methods.policies.default.roles import RoleClaims
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,17 +34,21 @@ class _ActionGains:
         gains: The gain of each action.
         judged: What the models say about each: for the person, if that predicts better, else for everybody.
         person: Whom `judged` is about; None for everybody.
-        roles: What the models say about each role, if roles are what says most for an action; else None.
-        role: The role by which each action is judged; [] if items of the episode name none.
+        roles: What rewards say about each role; None if items of the episode name no action.
+        role: The role by which each action is judged.
         of_roles: What the role of each action adds to its gain.
     """
 
     gains: Floats
     judged: _Judged
     person: int | None
-    roles: _Judged | None
+    roles: RoleClaims | None
     role: list[int]
     of_roles: Floats
+
+    def goes_by_role(self, index: int) -> bool:
+        """Return whether an action is expected to be right because a note of the episode names it, more than by its rewards."""
+        return self.roles is not None and self.role[index] != NONE and 2.0 * self.of_roles[index] > self.gains[index]
 
 
 class Advising(CandidateJudge):
@@ -71,11 +76,12 @@ class Advising(CandidateJudge):
 
         Returns:
             The advice, as (action, 1 for it or -1 against it, similarity of the question that it comes from), and lines for a
-                prompt that say what rewards say about these actions. Cited are the `VOTES` nearest successes of the best action
-                (or of actions in its role, if roles predict better), then the nearest failure of each action that rewards speak
-                against, the worst first, but for the best one that was tried. The failure of an episode of several steps speaks
-                against no single action. Advice of items fills what is left, the most similar first, but for actions that
-                rewards speak against.
+                prompt that say what rewards say about these actions. Cited are the `VOTES` nearest successes of the best action,
+                then the nearest failure of each action that rewards speak against, the worst first, but for the best one that was
+                tried. The failure of an episode of several steps speaks against no single action. Advice of items fills what is
+                left, the most similar first, but for actions that rewards speak against. If it is its role that speaks for the
+                best action, cited are the note that names it and the nearest successes in this role, and no item that advises
+                another action.
         """
         learned = self._expect_of_actions(vector, actions, named or {}, person)
         if learned is None:
@@ -94,20 +100,22 @@ class Advising(CandidateJudge):
                 continue
             if against and index == spared and not (named or self._steps):
                 continue
-            by_role = learned.roles is not None and not against and learned.of_roles[index] > 0.0
+            by_role = not against and learned.goes_by_role(index)
             role = learned.role[index] if by_role else None
             cosines = self._cited(vector, actions[index], learned.person, role=role, against=against)
             if against and not len(cosines):
                 continue
             cited = [(actions[index], -1.0 if against else 1.0, cosine) for cosine in cosines]
             if by_role:
-                in_role = tuple(cited)
+                in_role = ((actions[index], 1.0, 1.0), *cited)[:VOTES]
             else:
                 pieces += cited
             records[actions[index]] = _say(actions[index], learned, index, against=against, by_role=by_role)
         # What items advise is left out where rewards speak against it: many records from outside would outweigh them for ever.
         failing = {actions[index] for index in best_first if gains[index] < 0.0}
         others = [piece for piece in of_items if piece[1] < 0.0 or piece[0] not in failing]
+        if in_role:
+            others = [piece for piece in others if piece[0] == in_role[0][0]]
         chosen = (*in_role, *nearest_first((*pieces[:most], *others), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
@@ -138,15 +146,18 @@ class Advising(CandidateJudge):
             if strength[PERSONAL] > strength[DONE]:
                 judged, whom = of_person, person
         if named:
-            of_roles = self._judge_roles(near, list(ROLES))
-            by_role = weights[NAMED] @ of_roles.by_model()
-            by_role *= np.abs(by_role) > TELLING * strength[NAMED]
-            role = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
-            of_role = by_role[role]
+            roles = self._judge_roles(near)
+            of_action = [named.get(action, (NONE,)) for action in actions]
+            role = [max(several, key=lambda role: roles.adds[role]) for several in of_action]
+            chances = roles.expect(of_action)
+            of_role = chances - chances.mean()
+            # A role is tried until it had some rewards. From then on much is said of roles only if they predict best.
+            heard = strength[NAMED] > max(HEARD, strength[DONE:NAMED].sum())
+            of_role[(np.abs(of_role) <= TELLING) | ((roles.times[role] >= TRIED) & (not heard))] = 0.0
+            of_role *= strength[NAMED]
             gains += of_role
-            if strength[NAMED] > max(HEARD, strength[DONE:NAMED].sum()):
-                roles = of_roles
-        return _ActionGains(gains / strength[DONE:].sum(), judged, whom, roles, role, of_role)
+        total = strength[DONE:].sum()
+        return _ActionGains(gains / total, judged, whom, roles, role, of_role / total)
 
     def _cited(
         self, vector: Vectors, action: str, person: int | None, *, role: int | None, against: bool
@@ -170,9 +181,11 @@ class Advising(CandidateJudge):
 def _say(action: str, learned: _ActionGains, index: int, *, against: bool, by_role: bool) -> str:
     """Return the line of a prompt that says what rewards say about an action."""
     judged, at, role = learned.judged, index, ""
+    times, earned = judged.times[0], judged.earned[0]
     if by_role and learned.roles is not None:
-        judged, at = learned.roles, learned.role[index]
-        role = f"named by {ROLES[at]} of this episode; such an action was "
-    record = Worth(0.0, 0.0, float(judged.times[0, at]), float(judged.earned[0, at]), 1.0).sentence
+        at, times, earned = learned.role[index], learned.roles.times, learned.roles.earned
+        role = f"named by {ROLES[at]} of this episode; "
+        role += "such an action was " if earned[at] else "none such was right yet"
+    record = Worth(0.0, 0.0, float(times[at]), float(earned[at]), 1.0).sentence
     record = record or f"{'wrong' if against else 'right'} where something like this was asked"
-    return f"- {as_line(action)}: {role}{record}"
+    return f"- {as_line(action)}: {role}{record if not by_role or earned[at] else ''}"

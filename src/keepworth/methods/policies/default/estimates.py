@@ -29,6 +29,7 @@ from keepworth.methods.policies.default.models import (
     _Near,
     _Weights,
 )
+from keepworth.methods.policies.default.roles import RoleClaims, judge_roles
 from keepworth.methods.policies.default.saved import SavedChoices
 from keepworth.methods.policies.default.subsets import MOST, SetRewards
 
@@ -157,10 +158,16 @@ class Estimates(SavedChoices):
         arm = np.arange(len(actions)).repeat([len(rows) for rows in by_action])
         return self._judge(near, len(actions), (np.concatenate(by_action), arm), wide=person is None)
 
-    def _judge_roles(self, near: _Near, roles: Sequence[int]) -> _Judged:
-        """Return what the models say about actions with these roles."""
-        rows, arm = self._roles[: self._count, list(roles)].nonzero()
-        return self._judge(near, len(roles), (rows, arm))
+    def _judge_roles(self, near: _Near) -> RoleClaims:
+        """Return what rewards say about the roles of actions. Questions are weighted as for the mean of an action."""
+        rows = np.flatnonzero(self._roles[: self._count].any(axis=1))
+        counts = self._credit[rows] * self._believed(rows, near.voice) * self._alike(near, rows)
+        return judge_roles(self._roles[rows], counts, self._within_reach(self._rewards[rows]))
+
+    def _alike(self, near: _Near, rows: Rows) -> Floats:
+        """Return how alike a question is to that of each row, to the power `POWER`."""
+        alike: Floats = (near.distance[self._question[rows]] + 1.0).clip(0.0) ** POWER
+        return alike
 
     def _judge(self, near: _Near, arms: int, *uses: tuple[Rows, Rows], wide: bool = False) -> _Judged:
         """Return what the models say about arms.
@@ -179,7 +186,7 @@ class Estimates(SavedChoices):
             there[place[rows[close]], credit, arm[close]] = 1.0
             counted = self._credit[rows] * self._believed(rows, near.voice)
             if wide:
-                counted = counted * (near.distance[self._question[rows]] + 1.0).clip(0.0) ** POWER
+                counted = counted * self._alike(near, rows)
             for index, column in enumerate(
                 (counted, counted * self._within_reach(self._rewards[rows]), self._weight[rows] > 0.0)
             ):
@@ -253,7 +260,7 @@ class Estimates(SavedChoices):
                 share = self._familiarity(person, near)
                 chances[PERSONAL] = share * of_person + (1.0 - share) * chances[DONE]
         if roles:
-            chances[NAMED] = self._judge_roles(near, roles).best_chance(0, len(roles))
+            chances[NAMED] = np.full(len(MODELS), self._judge_roles(near).predict(roles))
         predictions: Floats = np.concatenate([[near.mean, near.expected], *chances.values()])
         return predictions.clip(SURE, 1.0 - SURE)
 

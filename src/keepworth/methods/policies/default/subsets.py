@@ -139,6 +139,28 @@ def find_need(rewards: SetRewards, order: Sequence[int], likely: Sequence[float]
     all_times, all_earned = (float(column.sum()) for column in columns)
     first_of = np.where(holds.any(axis=1), np.asarray(order)[holds[:, order].argmax(axis=1)], -1)
     suffices = np.hstack([suffices, first_of[:, None] == np.arange(n)])
+    claims, even = weigh_claims(prior, none, (times, earned), (all_times, all_earned))
+    value = suffices @ (claims @ (_HIGH - _LOW)) + claims.sum(axis=0) @ _LOW + even @ _LEVELS
+    best = int((value * (1.0 - PRICE * holds.sum(axis=1))).argmax())
+    chances = claims.sum(axis=1)
+    doubtful = [i for i in range(n) if holds[best, i] and _matters(i, best, suffices, chances) < SURE]
+    tests, cost = _tests(best, doubtful, value)
+    return Need(tuple(np.flatnonzero(holds[best]).tolist()), tests, float(value[best]), cost)
+
+
+def weigh_claims(
+    prior: Floats, none: float, satisfied: tuple[Floats, Floats], of_all: tuple[float, float]
+) -> tuple[Floats, Floats]:
+    """Return how probable rewards make each claim with each pair of levels, shape (claims, pairs), and each level if no claim is
+    true; all of them sum to 1.
+
+    Args:
+        prior: How probable each claim is before any reward.
+        none: How probable it is that none is true.
+        satisfied: Number and sum of the rewards that satisfied each claim.
+        of_all: Number and sum of all rewards.
+    """
+    (times, earned), (all_times, all_earned) = satisfied, of_all
     log = np.log(prior)[:, None] + np.log(_APART / _APART.sum())
     for level, of, won in ((_HIGH, times, earned), (_LOW, all_times - times, all_earned - earned)):
         log = log + np.outer(won, np.log(level)) + np.outer(of - won, np.log(1.0 - level))
@@ -146,13 +168,7 @@ def find_need(rewards: SetRewards, order: Sequence[int], likely: Sequence[float]
     highest = max(log.max(initial=-np.inf), even.max())
     claims, even = np.exp(log - highest), np.exp(even - highest)
     total = claims.sum() + even.sum()
-    claims, even = claims / total, even / total
-    value = suffices @ (claims @ (_HIGH - _LOW)) + claims.sum(axis=0) @ _LOW + even @ _LEVELS
-    best = int((value * (1.0 - PRICE * holds.sum(axis=1))).argmax())
-    chances = claims.sum(axis=1)
-    doubtful = [i for i in range(n) if holds[best, i] and _matters(i, best, suffices, chances) < SURE]
-    tests, cost = _tests(best, doubtful, value)
-    return Need(tuple(np.flatnonzero(holds[best]).tolist()), tests, float(value[best]), cost)
+    return claims / total, even / total
 
 
 def _matters(note: int, best: int, suffices: Floats, chances: Floats) -> float:

@@ -158,15 +158,21 @@ class RewardRecord(Advising):
         """Return the accounts of items, over all that they ever said, with the success rates that a plain counter would give
         them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
-        rows = np.arange(self._count).repeat(np.diff(self._ends[: self._count + 1]))
-        shown, weight = self._shown[: len(rows)], self._weight[rows]
+        numbers_of = [
+            (id, [*([self._numbered[id]] if id in self._numbered else []), *self._reworded.get(id, ())]) for id in items
+        ]
+        listed, shown = np.zeros(len(self._place), dtype=bool), self._shown[: self._ends[self._count]]
+        for _, numbers in numbers_of:
+            listed[numbers] = True
+        entries = listed.take(shown, mode="clip").nonzero()[0]  # few of them, where few items are asked about
+        rows = self._ends[: self._count + 1].searchsorted(entries, "right") - 1
+        weight = self._weight[rows]
         times, right = (
-            np.bincount(shown, column, len(self._numbered)) for column in (weight, weight * self._rewards[rows])
+            np.bincount(shown[entries], column, len(self._numbered))
+            for column in (weight, weight * self._rewards[rows])
         )
         result = []
-        for id in items:
-            numbers = [self._numbered[id]] if id in self._numbered else []
-            numbers += self._reworded.get(id, ())
+        for id, numbers in numbers_of:
             seen = float(times[numbers].sum())
             success = self.in_rewards(float(right[numbers].sum()) / seen) if seen else math.nan
             measured = self.ledger.account(id, self.span)

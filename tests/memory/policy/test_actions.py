@@ -180,7 +180,7 @@ def test_notes_of_the_episode_are_tried_one_role_at_a_time() -> None:
     assert sum(right) >= 0.75 * len(right)
 
 
-def test_what_other_episodes_noted_is_not_advised_against_the_note_that_counts() -> None:
+def test_notes_of_other_episodes_are_not_advised_against_the_note_that_counts() -> None:
     memory, chance = Memory(encoder=HashedWords(64), seed=0), random.Random(0)
     for _ in range(12):
         walk(memory, chance, float)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from benchmarks.control.amago import MOVES, TwoGoals, exchange
 from keepworth.base.errors import UnknownName
 from keepworth.control.errors import SpaceError
 from keepworth.control.off_policy import OffPolicyTrainer
@@ -82,6 +85,46 @@ def test_goals_that_are_exchanged_are_learned() -> None:
     list(trainer.train())
     agent = TrainedAgent(trainer.network, trainer.worlds)
     assert [agent.predict(place)[0] for place in range(Chain.places)] == [0, 0, 0, 0]
+
+
+def test_exchanged_goals_of_the_benchmark_pay_as_the_world_with_those_goals_does() -> None:
+    draw, rows, world = np.random.default_rng(0), [], TwoGoals()
+    for episode in range(30):
+        seen, _ = world.reset(seed=episode)
+        over = cut = False
+        starts = True
+        while not (over or cut):
+            action = int(draw.integers(len(MOVES)))
+            after, reward, over, cut, _ = world.step(action)
+            rows.append((seen, starts, action, reward, over, True))
+            seen, starts = after, False
+        if cut:
+            rows.append((seen, False, 0, 0.0, False, False))
+    names = ("features", "starts", "actions", "rewards", "terminated", "valid")
+    columns = {
+        name: torch.tensor(np.array(of[: 20 * 41])).unflatten(0, (20, 41))
+        for name, of in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    changed = exchange(columns, torch.Generator().manual_seed(0))
+    counted = 0
+    for window in range(20):
+        borders = sorted({0, *columns["starts"][window].nonzero().ravel().tolist(), 41})
+        for first, end in pairwise(borders):
+            seen = changed["features"][window, first:end]
+            if torch.equal(seen, columns["features"][window, first:end]):
+                continue
+            counted += 1
+            done = 0
+            for step in range(end - first - 1):
+                row = window, first + step
+                reaches = done < 2 and bool((seen[step + 1, :2] == seen[step, 2 + 2 * done : 4 + 2 * done]).all())
+                pays = reaches and bool(columns["valid"][row])
+                assert float(changed["rewards"][row]) == pays
+                assert bool(changed["valid"][row]) == (bool(columns["valid"][row]) and done < 2)
+                done += pays
+                assert bool(changed["terminated"][row]) == (pays and done == 2)
+    assert counted > 10
+    assert changed["rewards"].sum() > 2 * columns["rewards"].sum()
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights() -> None:

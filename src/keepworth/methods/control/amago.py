@@ -248,7 +248,7 @@ METHOD = Method(
         "A recurrent memory in place of the transformer, two further discounts in place of a dozen, windows of the replay in "
         "place of whole trajectories where they are longer. Actions are one choice."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

@@ -71,7 +71,7 @@ METHOD = Method(
         "learns, candidates are of the same task alone, and chance decides among the best four in place of perturbed queries. "
         "The return of a candidate is what would be read of it. No return is aimed at. One choice as an action."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

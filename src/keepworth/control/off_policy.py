@@ -84,13 +84,13 @@ class OffPolicyTrainer:
         self.target_critics = deepcopy(self.critics).requires_grad_(False)
         self.log_temperature = torch.tensor(math.log(max(settings.temperature or 0.0, 1e-8)), requires_grad=True)
         self.optimisers = {
-            name: torch.optim.Adam(of, settings.learning_rate, fused=True)
-            for name, of in (
-                ("actor", [of for of in self.network.parameters() if of.requires_grad]),
+            name: torch.optim.Adam(parameters, settings.learning_rate, fused=True)
+            for name, parameters in (
+                ("actor", [weights for weights in self.network.parameters() if weights.requires_grad]),
                 ("critics", list(self.critics.parameters())),
                 ("temperature", [self.log_temperature]),
             )
-            if of
+            if parameters
         }
         self.draw = torch.Generator().manual_seed(settings.seed)
         self.curve: list[Row] = []
@@ -137,18 +137,18 @@ class OffPolicyTrainer:
         lengths: list[int] = []
         metrics: list[dict[str, float]] = []
         of_logs = -(-settings.logged // settings.every)
-        done = (len(self.curve) - of_logs) * settings.every
-        if done < 0:
+        played = (len(self.curve) - of_logs) * settings.every
+        if played < 0:
             left = settings.logged - len(self.curve) * settings.every
             conservative = settings.conservative or 0.0
             metrics = [self._learn(self._shares_of_logs, conservative) for _ in range(min(settings.every, left))]
         else:
             for step in range(settings.every // settings.envs):
-                warm = done + step * settings.envs < settings.warmup
+                warm = played + step * settings.envs < settings.warmup
                 ended = self._play_step(even=warm and not settings.logged)
                 returns += ended[0]
                 lengths += ended[1]
-                if done + (step + 1) * settings.envs > settings.warmup and self._can_learn():
+                if played + (step + 1) * settings.envs > settings.warmup and self._can_learn():
                     self._due += settings.ratio * settings.envs
                     while self._due >= 1.0:
                         self._due -= 1.0
@@ -156,13 +156,13 @@ class OffPolicyTrainer:
         self.recent.extend(returns)
         self.seconds += time.perf_counter() - began
         names = ("critic_loss", "actor_loss", "value", "entropy")
-        means = {name: _mean([of[name] for of in metrics if name in of]) for name in names}
-        for name, of in (("value", "The critics' values are"), ("actor_loss", "The actor's loss is")):
+        means = {name: _mean([metric[name] for metric in metrics if name in metric]) for name in names}
+        for name, phrase in (("value", "The critics' values are"), ("actor_loss", "The actor's loss is")):
             mean = means[name]
             if mean is not None and not math.isfinite(mean):
-                raise SettingError(f"{of} no longer finite.", f"Lower learning_rate = {settings.learning_rate:g}.")
+                raise SettingError(f"{phrase} no longer finite.", f"Lower learning_rate = {settings.learning_rate:g}.")
         row: Row = {
-            "steps": max(0, done + settings.every),
+            "steps": max(0, played + settings.every),
             "updates": self.learned,
             "return": _mean(returns),
             "recent": _mean(list(self.recent)),
@@ -194,7 +194,7 @@ class OffPolicyTrainer:
 
     @property
     def _shares_of_logs(self) -> dict[str, float]:
-        """The shares of the logs alone; none where all their sequences are as likely."""
+        """The shares of the logs alone; empty where none are set, as each sequence is equally likely then."""
         shares = {source: share for source, share in self.settings.shares.items() if source != PLAY and share}
         return {source: share / sum(shares.values()) for source, share in shares.items()}
 
@@ -268,8 +268,10 @@ class OffPolicyTrainer:
         return named | {f"critics {i}": part for i, part in enumerate(critics_state)}
 
     def _learn(self, shares: Mapping[str, float], conservative: float) -> dict[str, float]:
-        """Takes an optimiser step of the critics, and at times one of the actor; returns metrics."""
+        """Takes an optimiser step of the critics, and every `delay` updates one of the actor; returns metrics. A learner that
+        only imitates has no critics. shares: of the sources; conservative: the coefficient of CQL's loss, 0 for none."""
         settings, windows = self.settings, self.draw_windows(shares)
+        # Features are many, and are read by the networks' inputs alone.
         batch = {
             name: column[windows.rows] for name, column in self.replay.columns.items() if name in self._learned_from
         }
@@ -277,7 +279,8 @@ class OffPolicyTrainer:
         valid = batch["valid"][:, :-1].float()
         count = valid.sum().clamp(min=1.0)
         stacked = isinstance(self.network, StackedCritics)
-        acts = (self.learned + stacked) % (settings.delay or 1) == 0
+        # An actor steps in the first of `delay` updates; critics that are kept are copied after the last.
+        updates_actor = (self.learned + int(stacked)) % (settings.delay or 1) == 0
         self.learned += 1
         if settings.learner == "bc":
             outputs = self.network(x, self._state(self.network, windows, batch), starts)[:, :-1]
@@ -289,12 +292,12 @@ class OffPolicyTrainer:
         with torch.no_grad():
             state = self._state(self.target_critics, windows, batch)
             target_memories = self.target_critics.remember(x, state, starts)
-        target_acts = settings.learner in DETERMINISTIC
+        has_target_actor = settings.learner in DETERMINISTIC
         outputs = None
-        if acts or not target_acts:
+        if updates_actor or not has_target_actor:
             outputs = self.network(x, self._state(self.network, windows, batch), starts)
         with torch.no_grad():
-            if target_acts:
+            if has_target_actor:
                 state = self._state(self.target_network, windows, batch)
                 following = self._values_by_target(self.target_network(x, state, starts), target_memories)
             elif settings.learner == "iql":
@@ -311,14 +314,14 @@ class OffPolicyTrainer:
                 settings.discount,
                 settings.n_step,
             )
-        done = batch["actions"][:, :-1]
-        values = self.critics.values(memories[:, :-1], done)
+        taken = batch["actions"][:, :-1]
+        values = self.critics.values(memories[:, :-1], taken)
         critic_loss = ((values - returns).square() * valid).sum() / count
         metrics = {"critic_loss": critic_loss.item(), "value": float((values.detach() * valid).mean(0).sum() / count)}
         advantages = None
         if settings.learner == "iql":
             with torch.no_grad():
-                by_target = self.target_critics.values(target_memories[:, :-1], done).amin(0)
+                by_target = self.target_critics.values(target_memories[:, :-1], taken).amin(0)
             advantages = by_target - self.critics.state_values(memories[:, :-1])
             expectile = settings.expectile or 0.0
             weights = torch.where(advantages > 0, expectile, 1.0 - expectile)
@@ -330,25 +333,32 @@ class OffPolicyTrainer:
         further = self.further_loss(memories, batch, paid, valid)
         if further is not None:
             critic_loss = critic_loss + further
-        if acts and not stacked:
+        if updates_actor and not stacked:
             assert outputs is not None
-            batch["features"] = self.replay.columns["features"][windows.rows]
-            actor_loss, entropy = self.actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
-            metrics["actor_loss"] = actor_loss.item()
-            if entropy is not None:
-                metrics["entropy"] = float(entropy)
-                if settings.tune:
-                    goal = settings.target_entropy
-                    error = entropy - (usual_entropy(self.actions) if goal is None else goal)
-                    self._step("temperature", self.log_temperature * error, [self.log_temperature])
-            self._step("actor", actor_loss, self.network.parameters())
+            batch["features"] = self.replay.columns["features"][
+                windows.rows
+            ]  # for methods with an actor's loss of their own
+            loss, entropy = self.actor_loss(outputs[:, :-1], memories[:, :-1].detach(), batch, valid, advantages)
+            metrics |= self._step_actor(loss, entropy)
         self._step("critics", critic_loss, self.critics.parameters())
-        if isinstance(self.network, StackedCritics) and acts:
+        if isinstance(self.network, StackedCritics) and updates_actor:
             self.network.add(self.critics)
-        if acts or stacked:
+        if updates_actor or stacked:
             _follow(self.target_critics, self.critics, settings.tau)
-            if target_acts:
+            if has_target_actor:
                 _follow(self.target_network, self.network, settings.tau)
+        return metrics
+
+    def _step_actor(self, loss: Tensor, entropy: Tensor | None) -> dict[str, float]:
+        """Takes an optimiser step of the actor, and of the temperature where that is tuned; returns metrics."""
+        settings, metrics = self.settings, {"actor_loss": loss.item()}
+        if entropy is not None:
+            metrics["entropy"] = float(entropy)
+            if settings.tune:
+                goal = settings.target_entropy
+                error = entropy - (usual_entropy(self.actions) if goal is None else goal)
+                self._step("temperature", self.log_temperature * error, [self.log_temperature])
+        self._step("actor", loss, self.network.parameters())
         return metrics
 
     def draw_windows(self, shares: Mapping[str, float]) -> Windows:
@@ -360,8 +370,8 @@ class OffPolicyTrainer:
     def _inputs(self, rows: Tensor, before: Tensor) -> Tensor:
         """Returns the networks' inputs at rows of the replay. The networks have the same."""
         columns = self.replay.columns
-        done, paid = columns["actions"][before], columns["rewards"][before]
-        return self.network.input(columns["features"][rows], done, paid, columns["starts"][rows])
+        taken, paid = columns["actions"][before], columns["rewards"][before]
+        return self.network.input(columns["features"][rows], taken, paid, columns["starts"][rows])
 
     def _state(self, network: History | StackedCritics, windows: Windows, batch: Columns) -> State:
         """Returns the state of a network's memory before the windows, by the rule that the settings name.

@@ -178,6 +178,11 @@ def test_command_words_may_be_names_in_other_languages() -> None:
         assert [text for text in orders if statements(text)] == [], language
 
 
+@pytest.mark.parametrize("text", ["I go by Jen now.", "I am Ada now."])
+def test_a_name_that_is_a_small_word_of_another_language_is_a_name(memory: Memory, text: str) -> None:
+    assert Spoken(memory).kept(text)
+
+
 def test_yes_is_an_answer_to_a_question_about_the_person_and_not_to_an_offer(memory: Memory) -> None:
     spoken = Spoken(memory)
     assert spoken.kept("Yes", "Do you have a dog?") == ["do you have a dog yes"]

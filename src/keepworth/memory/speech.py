@@ -394,14 +394,21 @@ def _sentences(text: str) -> list[str]:
 
 def _has_only_words_of_the_task(text: str) -> bool:
     """Return whether each word of a short sentence speaks of the task at hand, or is a function word of some language."""
-    words = [word.lower().replace("’", "'") for word in _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))]
+    written = _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))
+    words = [word.lower().replace("’", "'") for word in written]
     if not 0 < len(words) <= 12 or ":" in text:
         return False
     beyond = _words("beyond")
     if any(word.split("'")[0] in beyond for word in words):
         return False
     task_words = _words("core") | _words("beside") | _words("words")
-    return all(word in task_words or _is_function_word(word) for word in words)
+    if not all(word in task_words or _is_function_word(word) for word in words):
+        return False
+    # "Jen" is a word of Czech, but in a sentence that is English by its other words it is a name.
+    names = [word for word in written[1:] if word.istitle() and word != "I" and word.lower() not in task_words]
+    votes = function_words(latin_words(" ".join(word for word in written if word not in names)))
+    language = max(votes, key=votes.__getitem__, default="")
+    return not language or all(language in function_words(latin_words(name)) for name in names)
 
 
 def _is_function_word(word: str) -> bool:

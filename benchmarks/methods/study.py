@@ -24,6 +24,7 @@ from benchmarks.record import arguments
 from benchmarks.tables import read
 from keepworth.evaluation.finished_runs import open_finished_run
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.evaluation.verdicts import ABSENT
 from keepworth.registry import methods
 
 COMMAND = "python -m benchmarks.methods.study "
@@ -48,25 +49,30 @@ class Plan:
     rule: str = "of its file"
     size: str = ""
     asked: Sequence[Sequence[str]] = ()
-    conclude: Callable[[Mapping[str, Any]], str] | None = None
+    conclude: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None
 
 
-def conclude_loops(gains: Mapping[str, Any]) -> str:
-    """What the runs of ContextEvolve show, in a sentence."""
+def conclude_loops(gains: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of ContextEvolve, by the rule in its study."""
     over = {
         name.removeprefix("three roles minus "): gain
         for name, gain in gains.items()
         if " minus " in name and " after " not in name
     }
-    evenly = "edits drawn evenly"
-    del over["oracle"]
+    evenly, shuffled, oracle = "edits drawn evenly", "three roles, gains shuffled", over.pop("oracle")
     above = [name for name, gain in over.items() if gain["interval"][0] > 0]
+    if oracle["mean"] - over[evenly]["mean"] > -0.05:
+        verdict = ABSENT
+    elif len(above) == len(over):
+        verdict = "held"
+    else:
+        verdict = "held in part" if {evenly, shuffled} <= {*above} else "not held"
     texts = {name: f"{name} ({worded(gain, 3, '')})" for name, gain in over.items()}
     better, rest = (
         ", ".join(text for name, text in texts.items() if (name in above) == is_above) for is_above in (True, False)
     )
     later = worded(gains[f"three roles after 40 minus {evenly} after 40"], 3, "")
-    return (
+    return verdict, (
         f"In tuning loop nests the three roles are, after 20 scorings, above {better or 'nothing'}"
         + (f", and not above {rest}" if rest else "")
         + f"; after 40 scorings the lead over {evenly} is {later}."
@@ -76,8 +82,8 @@ def conclude_loops(gains: Mapping[str, Any]) -> str:
 VERDICTS = ("not held", "held in part", "held")
 
 
-def conclude_cues(rows: Mapping[str, Any]) -> str:
-    """What the runs of CuES show, in a sentence, with what its study's rule says of each world."""
+def conclude_cues(rows: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of CuES, by the rule in its study."""
     verdicts, heads, texts = [], [], []
     for kind, foreign, where in (("", "kitchen", "in kitchens"), ("tools: ", "customer", "with tau2-bench's tools")):
         stay, executed = (
@@ -98,11 +104,11 @@ def conclude_cues(rows: Mapping[str, Any]) -> str:
             + "; ".join(f"{name} {worded(gain, 2, '')}" for name, gain in gains.items())
             + f"; {rows[executed]['mean']:.0%} of what was abstracted can be executed from the start."
         )
-    return f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
+    return VERDICTS[min(verdicts)], f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
 
 
-def conclude_macro_hft(rows: Mapping[str, Any]) -> str:
-    """What the runs of MacroHFT show, in a sentence, with what its study's rule says of each market."""
+def conclude_macro_hft(rows: Mapping[str, Any]) -> tuple[str, str]:
+    """The verdict of MacroHFT, by the rule in its study."""
     verdicts, heads, texts = [], [], []
     for kind, more, where in (("", (), "on made markets"), ("hourly: ", ("buy and hold",), "on real hours")):
         rivals = ("best sub-agent of the training days", "one agent of all days", *more)
@@ -119,7 +125,7 @@ def conclude_macro_hft(rows: Mapping[str, Any]) -> str:
             + "; ".join(f"{name} {worded(gain, 1, '')}" for name, gain in gains.items())
             + f"; who knows the future earns {rows[f'{kind}who knows the future']['mean']:.1f}."
         )
-    return f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
+    return VERDICTS[min(verdicts)], f"{'; '.join(heads).capitalize()}. {' '.join(texts)}"
 
 
 PLANS = {
@@ -246,7 +252,7 @@ def main() -> None:
     concluded = {key: before[key] for key in ("model", "controls", "sentence")}
     parts = parted(rows)
     if plan.conclude and not options.smallest:
-        concluded["sentence"] = plan.conclude(by_name(parts))
+        _, concluded["sentence"] = plan.conclude(by_name(parts))
     write(name, before["command"], **concluded, **numbers, **parts)
 
 

@@ -63,7 +63,8 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
                     break
         else:
             groups.append([index])
-    _join_changes(groups, hits, words_of)
+    if not any(_YEAR.fullmatch(term) for group in asked.groups for term in group):  # a year asks for what was so then
+        _join_changes(groups, hits, words_of)
     out, past = list(hits), about_the_past(question)
     for group in groups:
         if len(group) > 1:

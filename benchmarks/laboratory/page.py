@@ -52,7 +52,7 @@ def compared(place: str, record: dict[str, Any]) -> str:
     for row in sorted(record["verdicts"], key=lambda row: -row["against grpo"]["mean"]):
         name, gap = row["arm"], row["against grpo"]
         rate = rates.get(name, rates["grpo"])
-        label = f"`{name}`" if name in rates else name
+        label = name if " " in name else f"`{name}`"
         rows.append(
             (
                 label,

@@ -102,18 +102,21 @@ class Trust:
         self.doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
         return self.believed(by)
 
-    def contradict(self, by: str, expected: float, reward: float) -> None:
+    def contradict(self, by: str, expected: float, reward: float, usual: float) -> None:
         """Note how far what others said of the same speaks for a person's reward, or against it.
 
-        The measure is a coin. By the mean of all rewards, a failure that nobody else saw would say next to nothing of a person
-        where most rewards are successes: there it is as likely as by what others said.
+        The measure is a coin or the mean of all rewards, whichever makes the reward the likelier. By that mean alone, a failure
+        that nobody else saw would say next to nothing of a person where most rewards are successes; by a coin alone, a person
+        who praises what is good anyway would earn the belief with which he then praises his own.
 
         Args:
             by: The person who gave it.
             expected: The reward that others lead to expect there, from 0 to 1.
             reward: The reward itself, from 0 to 1.
+            usual: The mean of all rewards, from 0 to 1.
         """
-        several, gain = self._compare(by, expected, reward, 0.5)
+        measure = max(0.5, usual) if reward > 0.5 else min(0.5, usual)
+        several, gain = self._compare(by, expected, reward, measure)
         standing = TRUST + (1.0 - FORGIVES * several) * (self.standing.get(by, TRUST) - TRUST) + several * gain
         self.standing[by], self._beliefs = min(MOST_TRUST, max(-MOST_TRUST, standing)), None
 

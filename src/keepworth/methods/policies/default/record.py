@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 10
+_RULES = 11
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)
@@ -69,7 +69,7 @@ class RewardRecord(Advising):
                 trust = judged
             elif speaker:
                 expected = self._expected_by_others(near, use.taken or (shown[0] if shown else ""), speaker)
-                self._trust.contradict(speaker, expected, within)
+                self._trust.contradict(speaker, expected, within, usual)
                 # What people ask for themselves may be predicted by what they said before, whatever others say.
                 number = self._trust.number(speaker)
                 if trial.person != speaker:

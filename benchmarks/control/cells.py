@@ -17,7 +17,7 @@ from benchmarks.speed.setting import machine
 
 Row = dict[str, Any]
 T = TypeVar("T")
-"""What a cell is measured as: a row, or several."""
+"""The rows that a cell gives: one, or several."""
 
 
 def cell_arguments(about: str | None, *, steps: int = 0, **lists: Sequence[str]) -> ArgumentParser:

@@ -86,7 +86,7 @@ def shortest(level: Any) -> Iterator[int]:
 
 
 def planner(world: OneHot) -> Plan:
-    """What demonstrates the level that a world has just begun."""
+    """Return the demonstrator of the level that a world has just begun."""
     level: Any = world.unwrapped
     if hasattr(level, "instrs"):
         from minigrid.utils.baby_ai_bot import BabyAIBot

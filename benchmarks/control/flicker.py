@@ -70,7 +70,7 @@ class Square(gymnasium.Env[Any, int]):
         )
 
     def paid(self, task: int) -> float:
-        """What the place of a task pays."""
+        """The reward at the place of a task."""
         return float(np.linalg.norm(self.place - PLACES[task]) < NEAR)
 
 

@@ -12,9 +12,9 @@ import contextvars
 import json
 import os
 import random
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ import httpx
 
 from benchmarks.nights.disk import Disk, Event, Fault, Image, Platters
 from benchmarks.nights.loop import Lane, SimulatedLoop, Stuck
-from benchmarks.nights.night import ENCODER, LETTERS, MANY, Failure, Step, Tally
+from benchmarks.nights.night import ENCODER, LETTERS, MANY, Failure, Step, Tally, play
 from benchmarks.nights.world import simulated
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.headline import MARK
@@ -62,8 +62,8 @@ TOOL = "run"
 
 @dataclass(slots=True, eq=False)
 class Note:
-    """What a person said: whether it must be in the memory, or must not; None for either. `waits` names the process which the
-    disk refused to store it: until that process has recorded another turn, or one opens the file, it may be missing."""
+    """A statement of a person: whether it must be in the memory, or must not; None for either. `waits` names the process which
+    the disk refused to store it: until that process has recorded another turn, or one opens the file, it may be missing."""
 
     text: str
     user: str
@@ -123,7 +123,7 @@ class Call:
     before: dict[Note, bool | None] = field(default_factory=dict)
     deleted: set[Note] = field(default_factory=set)
     gone: set[Note] = field(default_factory=set)
-    """What was erased when its turn had begun: its prompt may not quote that."""
+    """The notes that were erased before its turn began: its prompt may not quote them."""
 
 
 @dataclass(slots=True)
@@ -158,11 +158,10 @@ class Process:
             self.gateway = Gateway(self.memories, upstream, self.lane())
         self.memories.when_opened(self.gateway.resume)
         self.memory: Memory = self.memories.of(Access("whole")).memory
-        guard: Callable[[str, str], Any] = lambda _, token: self._access(token)  # noqa: E731
         self.table = memory_table(self.memories, (list_episode_summaries,))
         self.app = application(
             self.table,
-            guard,
+            self._access,
             self.lane(),
             ServerLimits(),
             streamed=self.gateway.streamed(),
@@ -171,11 +170,14 @@ class Process:
 
     def lane(self) -> Lane:
         night = self._night
-        pause = lambda: night.world.draw.choice((0.0, 0.0, 0.001, 0.01, 0.2))  # noqa: E731
+
+        def pause() -> float:
+            return night.world.draw.choice((0.0, 0.0, 0.001, 0.01, 0.2))
+
         self.lanes.append(Lane(night.loop, pause, lambda: night.at_work(self)))
         return self.lanes[-1]
 
-    def _access(self, token: str) -> Access:
+    def _access(self, _: str, token: str) -> Access:
         user = token.removeprefix("Bearer ")
         return Access("whole") if user == "whole" else Access(f"of {user}", user_id=user)
 
@@ -757,13 +759,13 @@ class GatewayNight:
         open = [talk for talk in open if not talk.tool and talk.pieces[-1].get("type") != "function_call_output"]
         return draw.choice(open) if open and draw.random() < 0.6 else self.new_talk(draw)
 
-    def said(self, talk: Conversation, draw: random.Random) -> Call:
+    def call_with_statement(self, talk: Conversation, draw: random.Random) -> Call:
         """Return a call in which a person says something new."""
         note = self.stated(self.text(draw), talk.user)
         self.words_in(talk, note.text)
         return self.call(talk, draw, note=note)
 
-    def asked(self, talk: Conversation, draw: random.Random) -> Call:
+    def call_with_question(self, talk: Conversation, draw: random.Random) -> Call:
         """Return a call in which a person asks for what was said before."""
         there = [note for note in self.notes.values() if note.must and not note.waits]
         note = draw.choice(there) if there else self.text(draw)
@@ -774,16 +776,16 @@ class GatewayNight:
         return call
 
     def _say(self, step: Step, calls: list[Call], acts: list[Any], draw: random.Random) -> None:
-        calls.append(self.said(self.open_talk(draw), draw))
+        calls.append(self.call_with_statement(self.open_talk(draw), draw))
 
     def _ask(self, step: Step, calls: list[Call], acts: list[Any], draw: random.Random) -> None:
-        calls.append(self.asked(self.open_talk(draw), draw))
+        calls.append(self.call_with_question(self.open_talk(draw), draw))
 
     def _several(self, step: Step, calls: list[Call], acts: list[Any], draw: random.Random) -> None:
         """Several people at once, perhaps while something is deleted or erased."""
         talks = list({id(talk): talk for talk in (self.open_talk(draw) for _ in range(3))}.values())
         for talk in talks:
-            call = (self.said if draw.random() < 0.6 else self.asked)(talk, draw)
+            call = (self.call_with_statement if draw.random() < 0.6 else self.call_with_question)(talk, draw)
             call.begins = draw.choice((0.0, 0.0, 0.01, 0.4))
             calls.append(call)
         if draw.random() < 0.4:
@@ -792,7 +794,7 @@ class GatewayNight:
             acts.append((draw.choice((0.0, 0.01, 0.3, 1.0)), lambda: self.act_safely(verb, process, draw, user)))
 
     def _go_on(self, step: Step, calls: list[Call], acts: list[Any], draw: random.Random) -> None:
-        """What a tool answered goes to the model."""
+        """Send what a tool answered to the model, in a turn that goes on."""
         waiting = [talk for talk in self.talks if talk.tool]
         if waiting:
             calls.append(self.call(draw.choice(waiting), draw, new=False))
@@ -819,7 +821,7 @@ class GatewayNight:
 
     def _same_words(self, step: Step, calls: list[Call], acts: list[Any], draw: random.Random) -> None:
         """Two people begin a conversation with the same words, one right after the other."""
-        first = self.asked(self.new_talk(draw), draw)
+        first = self.call_with_question(self.new_talk(draw), draw)
         if first.talk.turns != 1:
             return
         others = [user for user in self.users.values() if user != first.talk.user]
@@ -1101,7 +1103,7 @@ class GatewayNight:
             raise Failure("a receipt names what was sent", f"{path}: {refused.status} {refused}") from refused
 
     def check_items(self, memory: Memory, place: str, required: dict[Note, bool | None] | None = None) -> None:
-        """What people were promised to be kept is there, once; what is deleted, erased or was not taken is not."""
+        """Check that each note that people were promised is there once, and none that was deleted, erased or not taken."""
         self.tally.checks += 1
         there: dict[tuple[str, str], int] = {}
         for item in memory.get_all(limit=MANY):
@@ -1243,24 +1245,4 @@ def without_block(piece: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return {**piece, "content": rest[0]["text"] if plain else rest}, lines
 
 
-def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> tuple[Tally, Failure | None]:
-    """Run a night in a fresh folder.
-
-    Args:
-        seed: That of the night.
-        steps: What is done.
-        folder: It is made for the night and removed after it.
-        **options: `faulty` and `images`, as of `GatewayNight`.
-
-    Returns:
-        What the night did, and the claim that failed; None if all hold.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    night = GatewayNight(seed, steps, folder, **options)
-    try:
-        return night.run(), None
-    except Failure as failure:
-        return night.tally, failure
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+run_night = partial(play, GatewayNight)

@@ -14,10 +14,10 @@ import json
 import os
 import random
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,7 @@ from unittest.mock import patch
 import apsw
 
 from benchmarks.nights.disk import Disk, Fault
-from benchmarks.nights.night import ENCODER, LETTERS, MANY, Failure, Step, Tally
+from benchmarks.nights.night import ENCODER, LETTERS, MANY, Failure, Step, Tally, play
 from benchmarks.nights.world import simulated
 from benchmarks.serving.hook_signals import HOSTS, event_json
 from keepworth.memory.headline import MARK
@@ -60,8 +60,8 @@ class Killed(BaseException):
 
 @dataclass(slots=True, eq=False)
 class Said:
-    """What a person said: whether it must be in the memory at last, or must not; None for either. `waits` counts how often the
-    memory may still be sent it."""
+    """A statement of a person: whether it must be in the memory at last, or must not; None for either. `waits` counts how often
+    the memory may still be sent it."""
 
     text: str
     user: str
@@ -601,7 +601,7 @@ class HooksNight:
         return [self.running(session, text, what, said)]
 
     def _cut(self, draw: random.Random) -> list[Running]:
-        """What a host says is cut."""
+        """Cut an event that a host sends somewhere in its middle."""
         running = self.event(self.session(draw), "ends")
         self.events.pop()
         running.event, running.what = running.event[: draw.randrange(len(running.event))], "cut"
@@ -683,7 +683,7 @@ class HooksNight:
                 session.over = True
 
     def check_posts(self, running: Running, overlapping: bool) -> None:
-        """What the memory has taken is not sent again, and it is the person's."""
+        """Check that a hook sends no words that the memory has taken, and each under its own person."""
         for path, fields, status, _ in running.answers:
             if not path.endswith("/items"):
                 continue
@@ -722,7 +722,7 @@ class HooksNight:
         # At its beginning a session keeps how the last turn ended.
 
     def check_shown(self, running: Running, quiet: bool) -> None:
-        """What is recalled stands in the context of the model, and what is shown is the answer that the host takes."""
+        """Check that each recalled note stands in the context of the model, by an answer in the form that the host takes."""
         session, what = running.session, running.what
         text = "".join(running.shown)
         lines = set[str]()
@@ -755,13 +755,13 @@ class HooksNight:
             raise Failure("what is recalled is shown", f"{session.host}, {what}: {sorted(missing)[:2]}")
 
     def check_files(self) -> None:
-        """No secret lies in the states of sessions."""
+        """Check that no secret lies in the states of sessions."""
         for file in self.states.iterdir():
             if SECRET.encode() in file.read_bytes():
                 raise Failure("no secret leaves the host", f"it is in {file.suffix}")
 
     def check_items(self, settled: bool) -> None:
-        """What people said is there once, if all is settled; what they deleted is not."""
+        """Check that each note is there once, if all is settled, and none that was deleted."""
         self.tally.checks += 1
         there: dict[tuple[str, str], int] = {}
         with self.acting():
@@ -781,24 +781,4 @@ class HooksNight:
                 raise Failure("notes are the person's own", f"{user!r} has {text!r}")
 
 
-def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> tuple[Tally, Failure | None]:
-    """Run a night in a fresh folder.
-
-    Args:
-        seed: That of the night.
-        steps: What is done.
-        folder: It is made for the night and removed after it.
-        **options: `faulty`, as of `HooksNight`.
-
-    Returns:
-        What the night did, and the claim that failed; None if all hold.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    night = HooksNight(seed, steps, folder, **options)
-    try:
-        return night.run(), None
-    except Failure as failure:
-        return night.tally, failure
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+run_night = partial(play, HooksNight)

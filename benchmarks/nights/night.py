@@ -15,6 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -1151,24 +1152,30 @@ def _rotten(image: Image, draw: random.Random) -> Image:
     return {**image, "": bytes(content)}
 
 
-def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> tuple[Tally, Failure | None]:
+def play(
+    kind: Callable[..., Any], seed: int, steps: Sequence[Step], folder: Path, **options: Any
+) -> tuple[Tally, Failure | None]:
     """Run a night in a fresh folder.
 
     Args:
+        kind: The class of the night: each layer has one.
         seed: That of the night.
         steps: What is done.
         folder: It is made for the night and removed after it.
-        **options: `faulty`, `images` and `earlier`, as of `Night`.
+        **options: What this class takes beside them, such as `faulty`.
 
     Returns:
         What the night did, and the claim that failed; None if all hold.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    night = Night(seed, steps, folder, **options)
+    night = kind(seed, steps, folder, **options)
     try:
         return night.run(), None
     except Failure as failure:
         return night.tally, failure
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+run_night = partial(play, Night)

@@ -20,6 +20,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +28,7 @@ from unittest.mock import patch
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from benchmarks.nights.night import Failure, Step, Tally
+from benchmarks.nights.night import Failure, Step, Tally, play
 from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import episode_to_json
 from keepworth.training.collect.asynchrony import Asynchrony
@@ -417,7 +418,7 @@ class TrainerNight:
         trained = {episode["id"]: episode for episode in episodes}
         trained |= self.waiting(folder)
         for id, episode in (waiting or {}).items():
-            if drawn(trained.get(id)) != drawn(episode):
+            if drawn_tokens(trained.get(id)) != drawn_tokens(episode):
                 raise Failure("what waited is trained as it was drawn", f"{place}: {id}")
         leftovers = [path.name for path in folder.rglob("*.part")]
         if leftovers:
@@ -428,7 +429,7 @@ class _Killed(BaseException):
     """The process was killed here."""
 
 
-def drawn(episode: dict[str, Any] | None) -> list[Any]:
+def drawn_tokens(episode: dict[str, Any] | None) -> list[Any]:
     """Return the tokens that were drawn in an episode."""
     return [segment["ids"] for segment in (episode or {}).get("segments", [])]
 
@@ -444,24 +445,4 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def run_night(seed: int, steps: Sequence[Step], folder: Path, **options: Any) -> tuple[Tally, Failure | None]:
-    """Run a night in a fresh folder.
-
-    Args:
-        seed: That of the night.
-        steps: What goes wrong.
-        folder: It is made for the night and removed after it.
-        **options: `faulty`, as of `TrainerNight`.
-
-    Returns:
-        What the night did, and the claim that failed; None if all hold.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    night = TrainerNight(seed, steps, folder, **options)
-    try:
-        return night.run(), None
-    except Failure as failure:
-        return night.tally, failure
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+run_night = partial(play, TrainerNight)

@@ -17,6 +17,7 @@ from keepworth.control.replay import Columns
 from keepworth.control.run import TrainedAgent
 from keepworth.control.settings import SettingError
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Chain, Recall, Slope
 
 SMALL: dict[str, Any] = {
@@ -129,15 +130,7 @@ def test_exchanged_goals_of_the_benchmark_pay_as_the_world_with_those_goals_does
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights() -> None:
     settings = {"steps": 240, "every": 60, "warmup": 60}
-    whole, first, second = (make(Recall, "gru", **settings) for _ in range(3))
-    list(whole.train())
-    first.update()
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in ((whole.network, second.network), (whole.critics, second.critics)):
-        state = other.state_dict()
-        assert all(torch.equal(of, state[name]) for name, of in one.state_dict().items())
+    check_resumed_weights(lambda: make(Recall, "gru", **settings), "network", "critics", updates=2)
 
 
 def test_settings_that_do_not_fit_are_named() -> None:

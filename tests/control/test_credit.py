@@ -18,6 +18,7 @@ from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
 from keepworth.methods.control.latent_reward import decomposition_loss
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Recall, Slope
 
 SMALL: dict[str, Any] = {
@@ -64,15 +65,7 @@ def test_each_method_gets_the_best_actions_of_a_slope(name: str) -> None:
 @pytest.mark.parametrize("name", ["lare", "sequence_rl"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(name: str) -> None:
     settings = {"steps": 160, "every": 40, "warmup": 40}
-    whole, first, second = (make(name, **settings) for _ in range(3))
-    list(whole.train())
-    first.update()
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in ((whole.network, second.network), (whole.critics, second.critics)):
-        for of, same in zip(one.parameters(), other.parameters(), strict=True):
-            assert torch.equal(of, same)
+    check_resumed_weights(lambda: make(name, **settings), "network", "critics", updates=2)
 
 
 @pytest.mark.parametrize("drawn", [2, 3, 5])

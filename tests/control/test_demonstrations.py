@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -17,6 +18,7 @@ from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
 from keepworth.methods.control.few_demonstrations import imitation_loss
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 
 SMALL: dict[str, Any] = {"steps": 1024, "envs": 8, "rollout": 16, "chunk": 16, "width": 16, "minibatches": 2}
 
@@ -82,16 +84,8 @@ def test_loss_is_that_of_single_steps_and_of_an_even_policy_the_logarithm_of_the
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights() -> None:
-    whole, first, second = (
-        method("control_agent", "il_rl").make(Lock, "gru", demonstrations=demonstrate(10), before=5, **SMALL)
-        for _ in range(3)
-    )
-    list(whole.train())
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in zip(whole.network.parameters(), second.network.parameters(), strict=True):
-        assert torch.equal(one, other)
+    make = partial(method("control_agent", "il_rl").make, Lock, "gru", before=5, **SMALL)
+    check_resumed_weights(lambda: make(demonstrations=demonstrate(10)), "network")
 
 
 def test_settings_that_imitate_no_demonstration_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,7 @@ from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
 from keepworth.methods.control.forward_backward import draw_tasks, measure_loss, of_action, on_sphere, orthonormal_loss
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Slope
 
 SMALL: dict[str, Any] = {
@@ -89,18 +91,10 @@ def test_tasks_lie_on_a_sphere_and_choices_are_taken_out() -> None:
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights() -> None:
-    settings = SMALL | {"updates": 20, "every": 10}
-    whole, first, second = (
-        method("control_agent", "forward_backward").make(Ring, "gru", logs={"logs": log(10)}, **settings)
-        for _ in range(3)
+    make = partial(
+        method("control_agent", "forward_backward").make, Ring, "gru", **SMALL | {"updates": 20, "every": 10}
     )
-    list(whole.train())
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in ((whole.network, second.network), (whole.backward, second.backward)):
-        for of, same in zip(one.parameters(), other.parameters(), strict=True):
-            assert torch.equal(of, same)
+    check_resumed_weights(lambda: make(logs={"logs": log(10)}), "network", "backward")
 
 
 def test_settings_that_do_not_fit_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
 from keepworth.methods.control.history_bisimulation import bisimulation_loss, partners
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Recall, Slope
 
 SMALL: dict[str, Any] = {
@@ -82,19 +84,10 @@ def test_distance_of_two_histories_becomes_that_of_their_rewards() -> None:
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights() -> None:
-    whole, first, second = (
-        method("control_agent", "history_bisimulation").make(
-            Recall, "gru", logs=log(Recall(), 20), updates=20, **SMALL | {"every": 10}
-        )
-        for _ in range(3)
+    make = partial(
+        method("control_agent", "history_bisimulation").make, Recall, "gru", updates=20, **SMALL | {"every": 10}
     )
-    list(whole.train())
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in ((whole.network, second.network), (whole.critics, second.critics), (whole.model, second.model)):
-        for of, same in zip(one.parameters(), other.parameters(), strict=True):
-            assert torch.equal(of, same)
+    check_resumed_weights(lambda: make(logs=log(Recall(), 20)), "network", "critics", "model")
 
 
 def test_settings_that_do_not_fit_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from keepworth.control.dials import Transition, behave
 from keepworth.control.settings import SettingError
 from keepworth.methods.control.contrastive_pretraining import increase, nce_loss
 from keepworth.registry import method
+from tests.control.resumed import check_resumed_weights
 from tests.control.test_demonstrations import SMALL, earned
 
 
@@ -74,16 +76,8 @@ def test_encoder_tells_later_observations_apart_and_progress_grows_along_the_way
 
 
 def test_a_pretrained_run_that_was_stopped_goes_on_to_the_same_weights() -> None:
-    whole, first, second = (
-        method("control_agent", "nce_pretraining").make(Row, "gru", demonstrations=ways(2), before=5, **SMALL)
-        for _ in range(3)
-    )
-    list(whole.train())
-    first.update()
-    second.load(first.save())
-    list(second.train())
-    for one, other in zip(whole.network.parameters(), second.network.parameters(), strict=True):
-        assert torch.equal(one, other)
+    make = partial(method("control_agent", "nce_pretraining").make, Row, "gru", before=5, **SMALL)
+    check_resumed_weights(lambda: make(demonstrations=ways(2)), "network")
 
 
 def test_settings_without_an_effect_are_named() -> None:

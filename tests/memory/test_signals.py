@@ -22,6 +22,25 @@ def sources(memory: Memory, episode: str) -> list[tuple[str, float]]:
     return [(term.scorer, term.value) for term in memory.episode_record(episode).rewards]
 
 
+LAUNCHERS = (
+    *(
+        "uvx",
+        "uv tool run",
+        "uv run --python 3.12 --",
+        "pipx run",
+        "mise exec --",
+        "asdf exec",
+        "pyenv exec",
+        "npm exec --",
+    ),
+    *("timeout 60", "timeout -k 5 60s", "time -p", "nice -n 10", "sudo -u bob", "stdbuf -oL"),
+)
+CHECKS_OF_A_PROJECT = (
+    *("mise run test", "pixi run test", "hatch run test", "poe lint", "python manage.py test shop", "pants test ::"),
+    *("./scripts/run_tests.sh --fast", "bash test.sh", "yarn vitest"),
+)
+
+
 @pytest.mark.parametrize(
     ("command", "succeeded", "failed"),
     [
@@ -33,6 +52,13 @@ def sources(memory: Memory, episode: str) -> list[tuple[str, float]]:
         ("make html", "check-passed", "check-failed"),
         ("python deploy.py --to staging", "tool-succeeded", "tool-failed"),
         ("make install", "tool-succeeded", "tool-failed"),
+        *((f"{launcher} pytest -q", "check-passed", "check-failed") for launcher in LAUNCHERS),
+        *((check, "check-passed", "check-failed") for check in CHECKS_OF_A_PROJECT),
+        ("bash -lc 'cd app && npm test'", "check-passed", "check-failed"),
+        ("timer start", "tool-succeeded", "tool-failed"),
+        ("cat > notes.md <<'EOF'\npytest\nEOF", "", "tool-failed"),
+        ('git commit -m "$(cat <<EOF\nMend it\n\npytest runs again\nEOF\n)"', "commit", "tool-failed"),
+        ('echo "first build; pytest then"', "", "tool-failed"),
         ("git add -A && git commit -m 'Add pytest'", "commit", "tool-failed"),
         ("git checkout -- src/app.py", "revert", ""),
         ("git checkout main", "tool-succeeded", "tool-failed"),

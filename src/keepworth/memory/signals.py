@@ -36,6 +36,11 @@ _TOKEN = re.compile(r"[^\W\d_]{2,}|\d+|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]
 _QUOTE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^\s*>.*$|“[^”]*”|„[^“]*“|\"[^\"\n]{12,}\"", re.DOTALL | re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*|\n+")
 _ENDING = re.compile(r"[\s.!。！~…:)(]+$|\s*\b(?:lol|haha\w*|kkk+|jaja\w*|rs|lg|mfg)$", re.IGNORECASE)
+_SHELL = re.compile(r"""(?:\S*/)?(?:ba|da|z|k)?sh(?: -\w+)*? -\w*c (["'])(.*?)\1""", re.DOTALL)
+"""A shell that is given its commands as text."""
+_HERE = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:^\s*\2\b|\Z)", re.DOTALL | re.MULTILINE)
+"""A text that stands in a command line and goes to a command, up to a line with its mark."""
+_QUOTED = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'[^']*'""", re.DOTALL)
 _SEPARATOR = re.compile(r"\s*(?:&&|\|\||;|\n|(?<!\|)\|(?!\|))\s*")
 
 
@@ -156,7 +161,8 @@ def is_check(command: str) -> bool:
 
 def _split_commands(line: str) -> Iterator[str]:
     """Yield the commands of a command line, without what starts another command, such as `sudo` or `uv run`."""
-    for part in _SEPARATOR.split(line):
+    plain = _QUOTED.sub(lambda quoted: _SEPARATOR.sub(" ", quoted[0]), _SHELL.sub(r"\2", _HERE.sub(r"\3", line)))
+    for part in _SEPARATOR.split(plain):
         plain = part.strip().lstrip("({").strip()
         while plain:
             start = _pattern("starters").match(plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -102,6 +103,7 @@ def test_n_stops_and_limits_of_tokens_work_as_at_a_provider(model: Scripted) -> 
         seen["stopped"] = once(endpoint, stop=["two"], seed=3, temperature=0.2).json()
         seen["cut"] = once(endpoint, max_completion_tokens=4).json()
         seen["models"] = httpx.get(f"{endpoint.openai}/models", trust_env=False).json()
+        seen["model"] = httpx.get(f"{endpoint.openai}/models/gpt-5", trust_env=False).json()
         return "7"
 
     (episode,) = rollouts(model, agent)
@@ -112,7 +114,7 @@ def test_n_stops_and_limits_of_tokens_work_as_at_a_provider(model: Scripted) -> 
     assert seen["stopped"]["choices"][0]["message"]["content"] == "one. "
     cut = seen["cut"]["choices"][0]
     assert (cut["message"]["content"], cut["finish_reason"]) == ("one.", "length")
-    assert seen["models"]["data"][0]["id"] == "tiny"
+    assert [seen["models"]["data"][0]["id"], seen["model"]["id"]] == ["tiny", "tiny"]
     assert len(episode.segments) == 5
     assert episode.errors == ()
 
@@ -398,3 +400,103 @@ def test_a_model_that_fails_ends_the_run_and_not_a_rollout(model: Scripted) -> N
     model.script = fails
     with pytest.raises(MemoryError, match="no room"):
         rollouts(model, chats)
+
+
+# Processes that an agent starts.
+
+READS_ADDRESS = [sys.executable, "-c", "import os; print(os.environ['OPENAI_BASE_URL'])"]
+
+
+def test_a_command_that_a_function_starts_has_the_address_of_its_rollout(
+    model: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://provider.example/v1")
+    model.script = lambda prompt: "7"
+    seen: list[str] = []
+
+    async def waits(row: dict[str, Any], endpoint: Endpoint) -> str:
+        process = await asyncio.create_subprocess_exec(*READS_ADDRESS, stdout=subprocess.PIPE)
+        seen.append((await process.communicate())[0].decode().strip().removeprefix(endpoint.openai))
+        return await asyncio.to_thread(answers, row, endpoint)
+
+    def runs(row: dict[str, Any], endpoint: Endpoint) -> str:
+        seen.append(subprocess.check_output(READS_ADDRESS, text=True).strip().removeprefix(endpoint.openai))
+        named = {"OPENAI_BASE_URL": "mine"}  # an environment of its own stays as it is
+        seen.append(subprocess.check_output(READS_ADDRESS, text=True, env=named).strip())
+        return answers(row, endpoint)
+
+    for agent in (runs, waits):
+        (episode,) = rollouts(model, agent)
+        assert episode.reward == 1.0, episode.errors
+    assert seen == ["", "mine", ""]
+    assert subprocess.check_output(READS_ADDRESS, text=True).strip() == "https://provider.example/v1"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are listed by Linux")
+@pytest.mark.parametrize("ends", ["sleep 60", "exit 0"])
+def test_a_process_that_left_the_session_of_its_command_ends_with_it(
+    model: Scripted, ends: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "process"
+    line = f"setsid sh -c 'echo $$ >{file}; exec sleep 90' & while ! test -s {file}; do sleep .05; done; {ends}"
+    rollouts(model, line, seconds=3.0)
+    assert not is_running(int(file.read_text()))
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_copy_that_an_agent_makes_of_the_process_ends_where_the_agent_does(model: Scripted, kind: str) -> None:
+    model.script = lambda prompt: "7"
+    copies: list[int] = []
+
+    def forks(row: dict[str, Any], endpoint: Endpoint) -> str:
+        copy = os.fork()
+        if copy:
+            copies.append(copy)
+        return answers(row, endpoint) if copy else "7"
+
+    async def forks_in_a_loop(row: dict[str, Any], endpoint: Endpoint) -> str:
+        return forks(row, endpoint)
+
+    (episode,) = rollouts(model, forks if kind == "function" else forks_in_a_loop)
+    assert (episode.reward, len(episode.segments)) == (1.0, 1)
+    (copy,) = copies
+    until = time.monotonic() + 20
+    while os.waitpid(copy, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < until, "the copy goes on"
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    """A process that was ended may wait for its parent for a moment."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("path", "call"), [("/messages", {"messages": HELLO, "max_tokens": 9}), ("/responses", {"input": "Hello."})]
+)
+def test_options_of_chat_completions_are_refused_where_an_answer_cannot_show_them(
+    model: Scripted, path: str, call: dict[str, Any]
+) -> None:
+    """With `n`, answers that the agent never saw would be trained on."""
+    model.script = lambda prompt: "7"
+    refused: list[tuple[int, bool]] = []
+
+    def agent(row: dict[str, Any], endpoint: Endpoint) -> str:
+        with httpx.Client(base_url=endpoint.openai, trust_env=False, timeout=60) as client:
+            for name, value in (("n", 3), ("logprobs", True), ("stop", ["7"])):
+                answer = client.post(path, json={**call, name: value})
+                refused.append((answer.status_code, f"{name} is no field of /v1{path}" in answer.text))
+            client.post(path, json={**call, "cache_control": {"type": "ephemeral"}}).raise_for_status()
+        return "7"
+
+    (episode,) = rollouts(model, agent)
+    assert refused == [(400, True)] * 3
+    assert len(episode.segments) == len(model.drawn) == 1

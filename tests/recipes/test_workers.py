@@ -84,6 +84,39 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
     RunFolder.create(apart.path, {**apart.config, "workers": 0}).close()
 
 
+PROGRAM = """
+import httpx
+
+tasks = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(40)]
+
+def agent(row, endpoint):
+    asked = row["prompt"]
+    for _ in range(2):
+        call = {"model": "any", "messages": [{"role": "user", "content": asked}], "max_tokens": 6}
+        answer = httpx.post(f"{endpoint.openai}/chat/completions", json=call, trust_env=False, timeout=120).json()
+        asked = f"{answer['choices'][0]['message']['content']} again"
+    return asked
+
+def reward(answer, row):
+    return len(set(answer)) / 20
+
+settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint_every": 1}
+"""
+
+
+def test_agents_that_are_programs_run_alike_with_workers(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    origin = Origin(str(tmp_path / "mine.py"))
+    alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
+    apart, _ = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
+    kept = [[stored.episode for stored in run.episodes(arm="train")] for run in (alone, apart)]
+    assert {len(episode.segments) for episode in kept[0]} == {2}
+    assert [episode.segments for episode in kept[0]] == [episode.segments for episode in kept[1]]
+    assert [episode.rewards for episode in kept[0]] == [episode.rewards for episode in kept[1]]
+    assert rows(apart) == rows(alone)
+    assert same(weights_of(alone), weights_of(apart))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), [
     ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}),

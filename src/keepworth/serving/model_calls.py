@@ -23,7 +23,7 @@ Body = Mapping[str, Any]
 _PASSED_OVER = {
     # of all formats
     *("metadata", "service_tier", "store", "stream_options", "user", "safety_identifier", "prompt_cache_key"),
-    *("prompt_cache_retention", "parallel_tool_calls"),
+    *("prompt_cache_retention", "cache_control", "parallel_tool_calls"),
     # of models that think, and of what the format tells about them
     *("reasoning", "reasoning_effort", "thinking", "verbosity", "include", "truncation", "prediction"),
 }
@@ -128,6 +128,8 @@ class AnsweredFormat:
     """Names of options in this format, and their names in chat completions."""
     message_fields: tuple[str, ...] = ("messages",)
     """The fields that hold the conversation."""
+    lacks: frozenset[str] = frozenset()
+    """Options of chat completions that this format has not, and whose effect its answers could not show."""
 
     def read(self, body: Body) -> ModelCall:
         """Return the call that a body holds. Raises NotServed for what this package cannot answer."""
@@ -155,6 +157,12 @@ class AnsweredFormat:
                 raise NotServed(f"{name} is not supported.", f"Leave {name} out.", about=name)
         usage = bool(as_object(values.get("stream_options")).get("include_usage"))
         model = values.pop("model", "")
+        if unknown := sorted(self.lacks & values.keys()):
+            raise NotServed(
+                f"{unknown[0]} is no field of {self.path}: its answers have no place for it.",
+                f"Leave {unknown[0]} out, or call {ChatCalls.path}.",
+                about=unknown[0],
+            )
         for name, usual in self.renamed.items():
             if name in values:
                 values[usual] = values.pop(name)
@@ -306,6 +314,7 @@ class ResponsesCalls(AnsweredFormat):
     path = "/v1/responses"
     renamed = {"max_output_tokens": "max_tokens"}  # noqa: RUF012
     message_fields = ("input", "instructions")
+    lacks = frozenset({"n", "logprobs", "stop"})
 
     def _messages(self, fields: Body) -> Iterator[dict[str, Any]]:
         if fields.get("instructions"):
@@ -421,6 +430,7 @@ class MessagesCalls(AnsweredFormat):
     path = "/v1/messages"
     renamed = {"stop_sequences": "stop"}  # noqa: RUF012
     message_fields = ("messages", "system")
+    lacks = frozenset({"n", "logprobs", "stop"})
 
     def _messages(self, fields: Body) -> Iterator[dict[str, Any]]:
         if fields.get("system"):

@@ -303,8 +303,10 @@ class RolloutCalls:
                     self._busy += time.monotonic() - self._since
 
     async def _answer(self, request: Any, route: str, raw: bytes) -> ReadyAnswer:
-        if request.method == "GET" and route == "/v1/models":
+        if request.method == "GET" and f"{route}/".startswith("/v1/models/"):
             model = {"id": self._name, "object": "model", "created": 0, "owned_by": "keepworth"}
+            if route.rpartition("/")[2] != "models":  # any name is that of the model in training
+                return ReadyAnswer(json.dumps(model).encode())
             return ReadyAnswer(json.dumps({"object": "list", "data": [model], "has_more": False}).encode())
         format = ANSWERED.get(route)
         if request.method != "POST" or format is None:

@@ -16,9 +16,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import Any
@@ -93,7 +95,7 @@ class AgentProgram:
         """
         given, variables = self.given, endpoint.variables()
         if isinstance(given, str):
-            command = _Command(given, json.dumps(row), {**variables, "KEEPWORTH_PROMPT": prompt})
+            command = _Command(given, json.dumps(row), {**variables, "KEEPWORTH_PROMPT": prompt}, endpoint.key)
             try:
                 return await in_thread(command.run)
             finally:
@@ -103,11 +105,13 @@ class AgentProgram:
 
         async def awaited(make: Callable[[], Any]) -> Any:
             _variables.set(variables)
-            return await make()
+            with _end_of_forks():
+                return await make()
 
         def called() -> Any:
             _variables.set(variables)  # of this thread
-            return given(*arguments)
+            with _end_of_forks():
+                return given(*arguments)
 
         if _is_asynchronous(given):
             return await in_lasting_loop(awaited(lambda: given(*arguments)))
@@ -157,20 +161,44 @@ class _Environment(os._Environ):  # type: ignore[type-arg]
 
 
 def look_up_by_rollout() -> None:
-    """Makes `os.environ` give each rollout its own address, from now on. It is not undone: code that outlives its rollout must
-    never see another address, such as a real provider's."""
+    """Makes `os.environ` give each rollout its own address, and the commands that a rollout's code starts, from now on. It is not
+    undone: code that outlives its rollout must never see another address, such as a real provider's."""
     if type(os.environ) is os._Environ:
         os.environ.__class__ = _Environment
+        subprocess.Popen.__init__ = _begin_with_variables  # type: ignore[assignment,method-assign]
+
+
+_begin = subprocess.Popen.__init__
+_PLACE_OF_ENV = list(inspect.signature(_begin).parameters).index("env") - 1
+
+
+@wraps(_begin)
+def _begin_with_variables(process: Any, *arguments: Any, **named: Any) -> None:
+    """Begins a process, which would inherit the environment without the rollout's variables."""
+    if _variables.get() and len(arguments) <= _PLACE_OF_ENV and named.get("env") is None:
+        named["env"] = dict(os.environ)
+    _begin(process, *arguments, **named)
+
+
+@contextmanager
+def _end_of_forks() -> Iterator[None]:
+    """Ends a copy of this process that the code within made by `os.fork` and that would go on with the training."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
 
 
 # Commands.
 
 
 class _Command:
-    """A command, which is ended with all that it started."""
+    """A command, which is ended with all that it started. `mark` is what its environment holds, and no other's."""
 
-    def __init__(self, line: str, stdin: str, variables: Mapping[str, str]) -> None:
-        self._line, self._stdin = line, stdin
+    def __init__(self, line: str, stdin: str, variables: Mapping[str, str], mark: str) -> None:
+        self._line, self._stdin, self._mark = line, stdin, mark.encode()
         self._environment = {**os.environ, **variables}
         self._lock, self._over = threading.Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
@@ -215,3 +243,16 @@ class _Command:
             if self._process is not None and self._process.returncode is None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
+                for _ in range(8):  # one may begin another meanwhile
+                    if not self._end_other_sessions(self._process.pid):
+                        break
+
+    def _end_other_sessions(self, command: int) -> int:
+        """Ends processes that left the command's session, as daemons do. Returns how many there were, where Linux lists them."""
+        ended = 0
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if self._mark in environment.read_bytes() and (process := int(environment.parent.name)) != command:
+                    os.kill(process, signal.SIGKILL)
+                    ended += 1
+        return ended

@@ -14,6 +14,8 @@ from keepworth.control.errors import SpaceError
 from keepworth.control.imagination import balanced, divergence, lambda_returns
 from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
+from keepworth.methods.control.drama import draw_by, imagination_score
+from keepworth.methods.control.repo import bounded_losses
 from keepworth.registry import method
 from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Chain, Recall, Slope
@@ -22,7 +24,7 @@ SMALL: dict[str, Any] = {
     "steps": 900, "every": 300, "warmup": 200, "ratio": 0.2, "batch": 16, "length": 6, "width": 32, "learning_rate": 1e-2,
     "actor_rate": 3e-3, "horizon": 4, "discount": 0.9, "capacity": 2000,
 }  # fmt: skip
-METHODS = ("r2i",)
+METHODS = ("r2i", "drama", "repo", "infopower")
 
 
 def make(name: str, world: Any, **settings: Any) -> Any:
@@ -60,12 +62,55 @@ def test_no_category_is_less_likely_than_its_share_of_an_even_draw() -> None:
     assert probs[0].tolist() == pytest.approx([0.0025, 0.9925, 0.0025, 0.0025])
 
 
-def test_the_prior_of_a_first_step_knows_nothing_of_the_episode_before() -> None:
+def test_the_prior_of_a_first_step_is_independent_of_the_episode_before() -> None:
     network = make("r2i", Chain).network
     h, action = torch.randn(2, 32), torch.tensor([[0], [1]])
     first, later = (network.expect(h, action, torch.tensor([start] * 2)) for start in (True, False))
     assert torch.equal(first[0], first[1])
     assert not torch.allclose(later[0], later[1])
+
+
+def test_bound_by_hand_raises_its_multiplier_while_the_latent_holds_more() -> None:
+    """With KL 3, a target of 1 and beta 2 the loss is 2 * (3 - 1) = 4; n = 3 gives the prior three quarters of the gradient."""
+    to_prior, to_posterior = (torch.tensor(3.0, requires_grad=True) for _ in range(2))
+    log_beta = torch.tensor(2.0).log().requires_grad_()
+    loss, of_beta = bounded_losses(to_prior, to_posterior, log_beta, target=1.0, balance=3.0)
+    assert float(loss.detach()) == pytest.approx(4.0)
+    loss.backward()
+    assert log_beta.grad is None
+    assert [float(of.grad) for of in (to_prior, to_posterior) if of.grad is not None] == pytest.approx([1.5, 0.5])
+    of_beta.backward()
+    assert log_beta.grad is not None
+    assert float(log_beta.grad) == pytest.approx(-2.0)  # a step against the gradient raises it
+
+
+def test_windows_are_chosen_by_how_often_they_were_used() -> None:
+    """With n = 6, m = 2, alpha 1 and beta .5: 6 - 2 - .5 * 4 = 2; with n = 2 and m = 6: 2 - 6 = -4."""
+    scores = imagination_score(torch.tensor([6.0, 2.0]), torch.tensor([2.0, 6.0]), 1.0, 0.5)
+    assert scores.tolist() == [2.0, -4.0]
+    draw, chances = torch.Generator().manual_seed(0), torch.tensor([0.6, 0.3, 0.1])
+    first = torch.stack([draw_by(chances.log(), 2, draw)[0] for _ in range(4000)])
+    assert (torch.bincount(first, minlength=3) / 4000).tolist() == pytest.approx(chances.tolist(), abs=0.03)
+
+
+def test_fresh_windows_are_learned_first_and_each_use_is_counted() -> None:
+    trainer = make("drama", Recall, steps=240, every=240, warmup=80, ratio=0.1, fresh=0.1)
+    trainer.update()
+    columns, batch = trainer.replay.columns, trainer.settings.batch
+    assert columns["learned"].sum() == columns["imagined"].sum() == trainer.learned * batch
+    assert columns["learned"].max() < 4  # sixteen of some two hundred, sixteen times
+
+
+def test_bound_keeps_unpredictable_numbers_out_of_the_latent() -> None:
+    trainer = make("repo", lambda: MemoryChain(8, length=3), steps=600, target=0.2)
+    list(trainer.train())
+    assert trainer.losses["observation"] == 0.0
+    windows = trainer.draw_windows({})
+    with torch.no_grad():
+        batch = trainer.see(windows)
+        held = divergence(batch.posterior[:, 1:], batch.prior).mean()
+    assert float(held) < 0.6
+    assert float(trainer.log_beta.detach().exp()) != pytest.approx(0.1, abs=1e-3)
 
 
 def test_model_and_critic_of_a_chain_are_those_of_dynamic_programming() -> None:
@@ -119,5 +164,11 @@ def test_settings_that_do_not_fit_are_named() -> None:
         make("r2i", Chain, hidden="stored")
     with pytest.raises(SettingError, match=r"classes = 1 is less than 2"):
         make("r2i", Chain, classes=1)
+    with pytest.raises(SettingError, match=r"fresh = 0.0 is not above 0"):
+        make("drama", Chain, fresh=0.0)
+    with pytest.raises(SettingError, match=r"target = -1.0 is not above 0"):
+        make("repo", Chain, target=-1.0)
+    with pytest.raises(SettingError, match="what empowerment = 0 does not learn"):
+        make("infopower", Chain, empowerment=0.0)
     with pytest.raises(UnknownName, match="expectile"):
         make("r2i", Chain, expectile=0.7)

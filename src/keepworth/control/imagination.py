@@ -193,7 +193,7 @@ class WorldModel(HistoryNetwork):
         return outputs[0], x.new_zeros(len(x)), state
 
 
-class Values(nn.Module):
+class DreamCritic(nn.Module):
     """The critic, and the spread of returns."""
 
     spread: Tensor
@@ -220,7 +220,7 @@ class _None(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ModelBatch:
     """What a model makes of windows of the replay, all [windows, rows, ...].
 
     Attributes:
@@ -264,8 +264,8 @@ class ImaginationTrainer(OffPolicyTrainer):
     """
 
     network: WorldModel  # type: ignore[assignment]
-    critics: Values  # type: ignore[assignment]
-    target_critics: Values  # type: ignore[assignment]
+    critics: DreamCritic  # type: ignore[assignment]
+    target_critics: DreamCritic  # type: ignore[assignment]
 
     def __init__(
         self, world: str | MakeWorld, memory: str, model: ModelSettings | None = None, **settings: Any
@@ -328,19 +328,19 @@ class ImaginationTrainer(OffPolicyTrainer):
             )
         return WorldModel(observation_size, self.actions, self.settings, self.model)
 
-    def make_critics(self, observation_size: int) -> Values:  # type: ignore[override]
-        return Values(self.network.features, self.settings.width)
+    def make_critics(self, observation_size: int) -> DreamCritic:  # type: ignore[override]
+        return DreamCritic(self.network.features, self.settings.width)
 
     def make_parts(self) -> nn.ModuleDict:
         """Returns further networks that learn with the model. A method may have some."""
         return nn.ModuleDict()
 
-    def observation_loss(self, batch: Batch) -> Tensor:
+    def observation_loss(self, batch: ModelBatch) -> Tensor:
         """Returns the loss by which z is to hold the observation. A method may have its own."""
         error = self.network.decoder(batch.features) - batch.columns["features"]
         return 0.5 * error.square().sum(-1).mean()
 
-    def divergence_loss(self, batch: Batch) -> Tensor:
+    def divergence_loss(self, batch: ModelBatch) -> Tensor:
         """Returns the loss that draws posterior and prior together. A method may have its own."""
         to_prior, to_posterior = balanced(batch.posterior[:, 1:], batch.prior)
         return 0.5 * to_prior.clamp(min=1.0).mean() + 0.1 * to_posterior.clamp(min=1.0).mean()
@@ -363,7 +363,7 @@ class ImaginationTrainer(OffPolicyTrainer):
         """
         return windows
 
-    def see(self, windows: Windows) -> Batch:
+    def see(self, windows: Windows) -> ModelBatch:
         """Returns what the model makes of windows."""
         network, columns = self.network, self.replay.columns
         names = ("features", "actions", "rewards", "starts", "terminated", "valid")
@@ -373,7 +373,7 @@ class ImaginationTrainer(OffPolicyTrainer):
         z = network.draw(posterior, self.draw)
         h, _ = network.memory(network.encode(z, before, of["starts"]), self._state(network, windows, of), of["starts"])
         prior = network.expect(h[:, :-1], of["actions"][:, :-1], of["starts"][:, 1:])
-        return Batch(of, before, posterior, prior, z, h)
+        return ModelBatch(of, before, posterior, prior, z, h)
 
     @torch.no_grad()
     def _state(self, network: Any, windows: Windows, batch: Columns) -> State:

@@ -44,6 +44,12 @@ class Windows:
     lead_before: Tensor
     lead_mask: Tensor
 
+    def take(self, which: Tensor) -> Windows:
+        """Returns some of the windows. which: their numbers."""
+        return Windows(
+            self.rows[which], self.before[which], self.lead[which], self.lead_before[which], self.lead_mask[which]
+        )
+
 
 class SequenceReplay:
     """Rows in rings, one ring per world or log. A full ring forgets its oldest row.

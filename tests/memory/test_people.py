@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,24 @@ def test_sync_memory_in_an_event_loop_warns_once(
             asyncio.run(search(memory))
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.getMessage().count("use AsyncMemory") for record in warnings] == [1]
+
+
+WRITES: dict[str, Callable[[Memory], object]] = {
+    "a text": lambda memory: memory.add("Ana likes tea."),
+    "several texts": lambda memory: memory.add_many(["Bo rows.", "Cy sails."]),
+    "a conversation": lambda memory: memory.add([{"role": "user", "content": "I like tea."}], infer=True),
+}
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_sync_write_in_an_event_loop_warns(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_loop, "_warned", False)
+    with Memory(":memory:", encoder=None) as memory:
+
+        async def write() -> None:
+            WRITES[kind](memory)
+
+        asyncio.run(write())
+    assert "use AsyncMemory" in caplog.text

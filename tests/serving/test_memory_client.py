@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from keepworth import AsyncClient, Client, Memory, errors
+from keepworth.memory import event_loop
 from keepworth.memory.episode import LiveEpisode
 from keepworth.serving import client as client_module
 from keepworth.serving.access import ROLES, Tokens, new_access, tokens_of
@@ -321,3 +322,21 @@ def test_quarantined_items_are_listed_and_released(process: MemoryProcess) -> No
         assert memory.release(item.id).status.value == "active"
         assert [hit.id for hit in memory.search("card", user_id="ana")] == [item.id]
         assert memory.quarantined() == []
+
+
+def test_client_in_an_event_loop_warns_once_and_names_its_awaitable_twin(
+    process: MemoryProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_loop, "_warned", False)
+
+    async def look(of: Any) -> None:
+        found = of.get_all()
+        if isinstance(of, AsyncClient):
+            await found
+
+    asyncio.run(look(AsyncClient(process.url, TOKEN)))
+    assert "AsyncClient" not in caplog.text
+    with Client(process.url, TOKEN) as client:
+        for _ in range(2):
+            asyncio.run(look(client))
+    assert caplog.text.count("a Client is used inside an event loop") == caplog.text.count("use AsyncClient") == 1

@@ -19,6 +19,7 @@ from keepworth.memory.errors import (
     check_keywords,
     unknown_option,
 )
+from keepworth.memory.event_loop import warn_in_event_loop
 from keepworth.memory.item import (
     ALL,
     UNKNOWN,
@@ -138,6 +139,7 @@ class Changes:
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
         if infer:
+            warn_in_event_loop()
             return [item for item, _ in writing.write(cast("Memory", self), content, **options) if item.open]
         texts, sources = [], []
         for number, message in enumerate(messages_of(content)):
@@ -155,6 +157,7 @@ class Changes:
         The option `provenances` gives each text a provenance of its own; see `ItemOptions` for the other options.
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
+        warn_in_event_loop()
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
             raise InvalidText(
                 f"add_many takes several texts, got {type(texts).__name__}: give a list, or use add for one"

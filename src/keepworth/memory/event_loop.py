@@ -1,4 +1,5 @@
-"""Says when a memory stalls an event loop: its searches and writes take milliseconds, and a loop that runs them serves nobody."""
+"""Says when a memory, or a client of one, stalls an event loop: searches and writes take milliseconds, and a loop that runs them
+serves nobody."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ def expecting_event_loop() -> Iterator[None]:
         _expected.reset(token)
 
 
-def warn_in_event_loop() -> None:
-    """Log a warning, once in a process, if the caller runs inside an event loop. A notebook's loop waits for each cell anyhow."""
+def warn_in_event_loop(kind: str = "Memory") -> None:
+    """Log a warning, once in a process, if the caller runs inside an event loop. A notebook's loop waits for each cell anyhow.
+    `kind` is the class that is used, "Memory" or "Client"."""
     global _warned
     if _warned or "asyncio" not in sys.modules or _expected.get() or in_notebook():
         return
@@ -35,6 +37,6 @@ def warn_in_event_loop() -> None:
     if _get_running_loop() is not None:
         _warned = True
         _LOG.warning(
-            "a Memory is used inside an event loop, which waits meanwhile and serves nobody else: use AsyncMemory, or call it "
+            f"a {kind} is used inside an event loop, which waits meanwhile and serves nobody else: use Async{kind}, or call it "
             "in a thread (asyncio.to_thread)"
         )

@@ -33,6 +33,7 @@ from keepworth.memory.changing import ItemOptions
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, check_keywords, unknown_option
 from keepworth.memory.evaluations import EPISODE
+from keepworth.memory.event_loop import warn_in_event_loop
 from keepworth.memory.item import Item, LeftOut, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import checked_reward
@@ -115,6 +116,7 @@ class Client:
 
     def _send(self, verb: Verb, given: dict[str, Any]) -> Any:
         """Call a verb and return its result as JSON holds it. A call that may be repeated is sent again if no answer came."""
+        warn_in_event_loop("Client")
         given = {name: value for name, value in given.items() if not isinstance(value, LeftOut)}
         path = _BASE + verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
         headers = headers_of_trace()

@@ -56,7 +56,7 @@ def by_method(record: Record) -> str:
     ]
     lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "", "") for arm in LIMITS]
     scores = ("learning", "frozen", "learning, other settings")
-    return markdown(("memory", *scores, "minus plain similarity", "minus the same without its idea"), lines)
+    return markdown(("memory", *scores, "minus plain similarity", "gain over itself, its idea switched off"), lines)
 
 
 def by_stream(record: Record) -> str:

@@ -110,7 +110,7 @@ def _worth_lines(worth: Worth) -> Iterator[str]:
         yield "It was never shown with a reward."
         return
     yield f"where this is asked: reward {worth.with_it:.2f} expected with it first, {worth.without:.2f} otherwise"
-    yield f"{worth.sentence}; rewards say something of items here with probability {worth.sure:.2f}"
+    yield f"{worth.sentence}; probability that items make a difference here: {worth.sure:.2f}"
     if worth.overall is None:
         yield "everywhere: nothing is known, as chance never decided whether it was shown"
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -482,3 +483,44 @@ def test_a_turn_of_line_breaks_alone_is_read_at_once(m: Memory) -> None:
     began = time.process_time()
     assert m.add([{"role": "user", "content": "\n" * 20_000}], infer=True) == []
     assert time.process_time() - began < 1.0
+
+
+TWINS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"metadata": {"topic": "tea", "n": 2}},
+    {"event_time": "2026-01-02"},
+    {"metadata": {"topic": "anis"}, "trust": 0.5},
+    {"metadata": {"file": "notes.md", "line": 3}},
+)
+"""In what notes of the same words differ that were stored with `repeat`."""
+
+
+@pytest.mark.parametrize("form", ["jsonl", "pam", "folder"])
+def test_repeated_notes_that_differ_in_their_fields_are_exported_and_imported_once_each(
+    form: str, tmp_path: Path
+) -> None:
+    m = memory()
+    for user in (ALL, "ana"):
+        for fields in TWINS:
+            m.add("Ana likes tea.", user_id=user, repeat=True, **fields)
+    if form == "folder":
+        records = read_folder(folder_of(m, tmp_path / "notes")).records
+    else:
+        whole = write_lines(current(m)) if form == "jsonl" else write_pam(current(m), owner="ana", now="2026-01-01")
+        records = list(FORMATS[form](whole))
+    twin = memory()
+    for _ in range(2):
+        take(twin, records)
+        assert Counter(map(said, current(twin))) == Counter(map(said, current(m)))
+    before = current(m)
+    take(m, records)
+    assert current(m) == before, "what is there already is stored once"
+
+
+def test_lines_that_are_there_once_add_no_copies_when_the_file_is_imported_again() -> None:
+    whole = "".join(json.dumps(row) + "\n" for row in ("tea", "tea", {"text": "tea", "repeat": True}))
+    m = memory()
+    for _ in range(3):
+        take(m, FORMATS["jsonl"](whole))
+        assert texts(m) == ["tea", "tea"]

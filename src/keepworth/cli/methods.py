@@ -82,7 +82,14 @@ def show(
         rows += [("tags", ", ".join(method.tags)), ("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, method.name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
-        rows += [(f"{name}+on", f"{on}: measured with these settings, too, as its mechanism seldom decides anything with others" if on else "")]
+        rows += [
+            (
+                f"{name}+on",
+                f"{on}: measured with these settings, too, as its mechanism seldom decides anything with others"
+                if on
+                else "",
+            )
+        ]
         report: Any = measured or {}
         rows += [("verdict", _verdict(method)), *_judged(report)] if report else [("verdict", UNMEASURED)]
         rows += [("measured", report.get("sentence", "")), ("unit", report.get("unit", ""))]

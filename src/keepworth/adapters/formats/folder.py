@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keepworth.adapters.formats.taking import SCOPES, FoundRecord, Record, canonical, digest_of, record_of
+from keepworth.adapters.formats.taking import SCOPES, FoundRecord, Record, Sayings, canonical, digest_of, record_of
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Item
 
@@ -51,12 +51,18 @@ class FolderOfNotes:
 
 
 def write_folder(items: Iterable[Item]) -> dict[str, str]:
-    """Return the files of a folder, by name, each with its text."""
+    """Return the files of a folder, by name, each with its text. Each of several items that say the same, which may come into
+    several files, says that it is repeated."""
+    items, sayings = list(items), Sayings()
+    for item in items:
+        sayings.add(item)
     groups: dict[tuple[str, str], list[tuple[str, Record]]] = {}
     exported: dict[str, str] = {}
     for item in items:
         record = record_of(item)
         exported[item.id] = digest_of(record)
+        if sayings.count(item) > 1:  # it says so itself
+            record["repeat"] = True
         groups.setdefault(_group_of(record), []).append((item.id, record))
     files: dict[str, str] = {}
     for (shared, title), group in groups.items():

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from keepworth.adapters.formats.taking import FoundRecord, Record, record_of
+from keepworth.adapters.formats.taking import FoundRecord, Record, Sayings, record_of
 from keepworth.memory.item import Item
 
 
@@ -19,11 +19,11 @@ def read_lines(text: str) -> Iterator[FoundRecord]:
 
 def write_lines(items: Iterable[Item]) -> str:
     """Write items as lines. The second of two that say the same, which were stored with `repeat`, says so."""
-    lines, seen = [], set[str]()
-    for record in map(record_of, items):
-        line = json.dumps(record, ensure_ascii=False)
-        lines.append(json.dumps({**record, "repeat": True}, ensure_ascii=False) if line in seen else line)
-        seen.add(line)
+    lines, sayings = [], Sayings()
+    for item in items:
+        record = record_of(item)
+        lines.append(json.dumps({**record, "repeat": True} if sayings.count(item) else record, ensure_ascii=False))
+        sayings.add(item)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from keepworth import __version__
 from keepworth.adapters.formats.elements import elements_of, parsed_whole
-from keepworth.adapters.formats.taking import FoundRecord, Record, record_of
+from keepworth.adapters.formats.taking import FoundRecord, Record, Sayings, record_of
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, ItemKind, one_spelling, with_zone
 
@@ -33,13 +33,12 @@ def write_pam(items: Iterable[Item], *, owner: str, now: str) -> str:
         owner: Whose memories they are.
         now: The time of the export, as canonical text.
     """
-    memories, seen = [], set[str]()
+    memories, sayings = [], Sayings()
     for item in items:
         memories.append(_memory(item))
-        same = json.dumps({**memories[-1], "id": "", "temporal": ""}, sort_keys=True)
-        if same in seen:  # it was stored with `repeat`
+        if sayings.count(item):  # it was stored with `repeat`
             memories[-1]["metadata"][NAME]["repeat"] = True
-        seen.add(same)
+        sayings.add(item)
     version = re.match(r"\d+\.\d+\.\d+", __version__)
     document = {
         "schema": SCHEMA,

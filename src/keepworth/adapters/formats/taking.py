@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -18,13 +17,14 @@ from keepworth.memory.item import (
     Provenance,
     checked_provenance,
     checked_text,
+    duplicate_key,
     folded,
     timestamp,
     to_record,
     with_zone,
 )
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import ASSIGNABLE, Act, Assignment, Draft, OperationOutcome, new_item
+from keepworth.memory.operations import ASSIGNABLE, Act, Assignment, Draft, OperationOutcome, new_item, nothing_new
 from keepworth.memory.store import purge
 from keepworth.memory.store.rows import REWARD
 from keepworth.memory.store.transaction import Transaction
@@ -84,7 +84,7 @@ def take(
         The items that the records stand for, and a line for each record that was left out.
     """
     records = list(records)
-    taken, wrong, copies = list[_TakenRecord](), list[str](), Counter[str]()
+    taken, wrong, sayings = list[_TakenRecord](), list[str](), Sayings()
     for record in records:
         if record.passed_over:
             continue
@@ -92,9 +92,12 @@ def take(
             if "problem" in record.record:
                 raise ValueError(record.record["problem"])
             text, draft = _drafted(memory, record.record, bounds)
-            copies[same := _without_repeat(record.record)] += 1
+            item = new_item(text, draft, new_id="m0", now="")
+            earlier = sayings.count(item)
             if not draft.deduplicate:  # as often as the file has it, also if it is imported twice
-                draft = replace(draft, deduplicate=True, copies=copies[same])
+                draft = replace(draft, deduplicate=True, copies=earlier + 1)
+            if draft.copies > 1 or not earlier:
+                sayings.add(item)
             if memory.store.scan is not None:
                 memory.store.scan.screened(Operation(OperationKind.ADD, text=text), draft)  # raises RefusedText
             taken.append(_change_of(memory, record, text, draft))
@@ -121,7 +124,7 @@ def take(
                 names.append(id)
                 continue
             number = len(listed)
-            if record.draft.metadata.get("file"):  # which may say it twice
+            if record.draft.metadata.get("file") and record.draft.copies == 1:  # which may say it twice
                 number = lines.setdefault(_same(record), number)
             names.append(number)
             if number == len(listed):
@@ -162,18 +165,17 @@ def _place(transaction: Transaction, record: _TakenRecord, listed: list[tuple[Ac
     if there is none. What says where it stands is kept up to date by an act that is added to `listed`."""
     file = record.draft.metadata.get("file")
     item = new_item(record.text, record.draft, new_id=f"m{transaction.seq}", now="")
-    id = next(iter(transaction.duplicates_of(item)), "") if file else ""
-    there = transaction.get(id) if id else None
+    alike = [one for id in transaction.duplicates_of(item) if (one := transaction.get(id)) is not None] if file else []
+    here = dict(record.draft.metadata)
+    # Of several that were stored with `repeat`, the one that says it is this line, else one of this file.
+    there = min(alike, key=lambda one: (dict(one.metadata) != here, one.metadata.get("file") != file), default=None)
+    id = there.id if there is not None else ""
     if there is not None and there.metadata.get("file", file) == file:
         metadata = {name: value for name, value in there.metadata.items() if name not in PLACE}
         metadata |= dict(record.draft.metadata)
         if metadata != dict(there.metadata):
             listed.append((Assignment(id, {"metadata": metadata}), record.draft))
     return id
-
-
-def _without_repeat(record: Record) -> str:
-    return json.dumps({name: value for name, value in record.items() if name != "repeat"}, sort_keys=True, default=str)
 
 
 def _drafted(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[str, Draft]:
@@ -251,7 +253,9 @@ def _is_as_exported(memory: Memory, id: str, digest: str) -> bool:
 def canonical(record: Mapping[str, Any]) -> Record:
     """Return a record so that two which mean the same are equal: white space at the ends of lines says nothing."""
     plain = {
-        name: value for name, value in record.items() if value not in (None, "", {}) and (name, value) not in _USUAL
+        name: value
+        for name, value in record.items()
+        if value not in (None, "", {}) and (name, value) not in _USUAL and name != "repeat"
     }
     lines = str(record.get("text", "")).strip().split("\n")
     plain |= {name: with_zone(timestamp(plain[name])) for name in TIMES if name in plain}
@@ -265,6 +269,24 @@ def digest_of(record: Mapping[str, Any]) -> str:
     """Return a short digest of a record."""
     text = json.dumps(canonical(record), ensure_ascii=False, sort_keys=True, default=str)
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+class Sayings:
+    """Items, counted by what they say: a second one that says the same is only stored with `repeat`."""
+
+    def __init__(self) -> None:
+        self._alike: dict[bytes, dict[str, tuple[Item, int]]] = {}
+
+    def count(self, item: Item) -> int:
+        """Return how many of the items say all that this one says."""
+        alike = self._alike.get(duplicate_key(item), {})
+        return sum(number for other, number in alike.values() if nothing_new(other, item))
+
+    def add(self, item: Item) -> None:
+        """Count an item, too."""
+        alike = self._alike.setdefault(duplicate_key(item), {})
+        form = json.dumps(record_of(replace(item, provenance=Provenance())), sort_keys=True, default=str)
+        alike[form] = (item, alike.get(form, (item, 0))[1] + 1)
 
 
 def record_of(item: Item) -> Record:

@@ -330,9 +330,9 @@ def test_client_in_an_event_loop_warns_once_and_names_its_awaitable_twin(
     monkeypatch.setattr(event_loop, "_warned", False)
 
     async def look(of: Any) -> None:
-        found = of.get_all()
+        answer = of.get_all()
         if isinstance(of, AsyncClient):
-            await found
+            await answer
 
     asyncio.run(look(AsyncClient(process.url, TOKEN)))
     assert "AsyncClient" not in caplog.text

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepworth.training.logs import tasks_of
 from keepworth.worlds.chat_logs import make_rewarded_tasks
 from keepworth.worlds.data_files import WrongFormat, rows_of
 from keepworth.worlds.own import OwnTasks
@@ -218,3 +220,89 @@ def test_a_file_of_lines_and_a_list_are_read_alike(tmp_path: Path) -> None:
     lines.write_text("".join(json.dumps(row) + "\n" for row in OTHERS))
     listed.write_text(json.dumps(OTHERS))
     assert [row for _, row in rows_of(lines)] == [row for _, row in rows_of(listed)] == OTHERS
+
+
+def otlp_span(n: int) -> dict[str, Any]:
+    """A request of OTLP: a call of a model that answers after a tool, and its evaluation."""
+    place = {"traceId": f"{n:032x}", "spanId": f"{n:016x}"}
+    sent = [
+        {"role": "user", "parts": [{"type": "text", "content": f"Weather in city {n}?"}]},
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "look", "arguments": {"city": n}}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": f"{n} degrees"}]},
+    ]
+    answers = [{"role": "assistant", "parts": [{"type": "text", "content": f"It is {n} degrees."}]}]
+    texts = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": f"s{n}"}
+    texts |= {"gen_ai.input.messages": json.dumps(sent), "gen_ai.output.messages": json.dumps(answers)}
+    texts["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": "Be brief."}])
+    attributes = [{"key": name, "value": {"stringValue": text}} for name, text in texts.items()]
+    score = [
+        {"key": "gen_ai.evaluation.name", "value": {"stringValue": "quality"}},
+        {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": float(n % 2)}},
+    ]
+    event = {"name": "gen_ai.evaluation.result", "timeUnixNano": "5", "attributes": score}
+    span = {**place, "name": "chat", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    span |= {"attributes": attributes, "events": [event]}
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+def langsmith_run(n: int) -> dict[str, Any]:
+    """A run of LangSmith, with LangChain's messages as its tracer writes them."""
+    question = {"lc": 1, "id": ["langchain", "HumanMessage"], "kwargs": {"content": f"Weather in city {n}?"}}
+    calls = [{"id": "c1", "name": "look", "args": {"city": n}}]
+    called = {"lc": 1, "id": ["langchain", "AIMessage"], "kwargs": {"content": "", "tool_calls": calls}}
+    output = {"content": f"{n} degrees", "tool_call_id": "c1"}
+    result = {"lc": 1, "id": ["langchain", "ToolMessage"], "kwargs": output}
+    orders = {"lc": 1, "id": ["langchain", "SystemMessage"], "kwargs": {"content": "Be brief."}}
+    message = {"lc": 1, "id": ["langchain", "AIMessage"], "kwargs": {"content": f"It is {n} degrees."}}
+    row = {"id": f"r{n}", "trace_id": f"r{n}", "run_type": "llm", "dotted_order": f"20260101Zr{n}", "name": "chat"}
+    row |= {"inputs": {"messages": [[orders, question, called, result]]}, "start_time": "2026-01-01T00:00:00"}
+    row |= {"outputs": {"generations": [[{"text": f"It is {n} degrees.", "message": message}]]}}
+    return {**row, "feedback_stats": {"thumb": {"n": 1, "avg": n % 2}}}
+
+
+def langfuse_rows(n: int) -> list[dict[str, Any]]:
+    """A generation of an exported table, and its score."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": json.dumps({"city": n})}}
+    sent = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": f"Weather in city {n}?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": f"{n} degrees"},
+    ]
+    about = {"project_id": "p", "trace_id": f"t{n}"}
+    answer = {"role": "assistant", "content": f"It is {n} degrees."}
+    row = {**about, "type": "GENERATION", "input": json.dumps(sent), "output": json.dumps(answer)}
+    return [
+        {**row, "start_time": "2026-01-01T00:00:00", "name": "chat"},
+        {**about, "name": "thumb", "data_type": "NUMERIC", "value": n % 2},
+    ]
+
+
+TRACES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    "otlp": lambda n: [otlp_span(n)],
+    "langsmith": lambda n: [langsmith_run(n)],
+    "langfuse": langfuse_rows,
+}
+
+
+@pytest.mark.parametrize("form", TRACES)
+def test_calls_of_a_model_in_traces_are_imitated_with_the_scores_of_their_traces(form: str, tmp_path: Path) -> None:
+    lines = tmp_path / "traces.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for n in range(40) for row in TRACES[form](n)))
+    tasks = tasks_of(lines).all
+    answers = {answer for task in tasks for answer in task.answers}
+    assert {f"It is {n} degrees." for n in range(1, 40, 2)} <= answers, "those that were scored above the mean"
+    assert not {f"It is {n} degrees." for n in range(0, 40, 2)} & answers
+    task = next(task for task in tasks if "It is 7 degrees." in task.answers)
+    prompt = json.dumps(task.row["prompt"])
+    assert [message["role"] for message in task.row["prompt"]] == ["system", "user", "assistant", "tool"]
+    for text in ("Be brief.", "Weather in city 7?", "7 degrees", '"look"'):
+        assert text in prompt
+
+
+def test_traces_without_scores_are_refused(tmp_path: Path) -> None:
+    lines = tmp_path / "traces.jsonl"
+    rows = [{**langsmith_run(n), "feedback_stats": None} for n in range(9)]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(WrongFormat, match="no rewarded answer"):
+        tasks_of(lines)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from keepworth.adapters.logs.reading import WRONG, format_of
+from keepworth.adapters.logs.spans import TraceReader
 from keepworth.base.errors import KeepworthError
 from keepworth.memory.errors import UnknownItem
+from keepworth.memory.evaluations import grade
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import kept_calls, log, notes
@@ -31,7 +35,38 @@ def tasks_of(source: Any) -> OwnTasks:
             if file.read(15) == b"SQLite format 3":
                 with Memory(path, read_only=True, log="off") as memory:
                     return tasks_of(memory)
-    return make_rewarded_tasks(rows_of(path), path.name.split(".")[0])
+    rows = rows_of(path)
+    chosen = format_of(rows[0][1])
+    reader = chosen.make() if chosen is not None else None
+    traced = _traced(rows, reader) if isinstance(reader, TraceReader) else rows
+    return make_rewarded_tasks(traced, path.name.split(".")[0])
+
+
+def _traced(rows: Iterable[tuple[str, dict[str, Any]]], reader: TraceReader) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the calls of a model in traces as conversations. Each has the mean of the scores of its trace as its reward."""
+    reader.keeps_calls = True
+    for place, row in rows:
+        try:
+            reader.read(row, place)
+        except WRONG as error:
+            raise WrongFormat(
+                f"{place}: a part of it is not as {reader.format} has it ({error!s:.120}).", "Leave the line out."
+            ) from error
+    reader.close()
+    for trace in sorted(reader.traces.values(), key=lambda trace: trace.started):
+        scores = [score if isinstance(score, float) else grade(score, "", 0.0, 1.0) for score in trace.scores.values()]
+        numbers = [score for score in scores if score is not None]
+        for _, messages in sorted(trace.calls, key=lambda call: call[0]):
+            reward = {"reward": fmean(numbers)} if numbers else {}
+            yield (
+                f"{trace.file}, trace {trace.id}",
+                {
+                    "messages": messages,
+                    "session": trace.session or trace.id,
+                    "user": trace.person,
+                    **reward,
+                },
+            )
 
 
 def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:

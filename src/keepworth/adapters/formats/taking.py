@@ -92,12 +92,12 @@ def take(
             if "problem" in record.record:
                 raise ValueError(record.record["problem"])
             text, draft = _drafted(memory, record.record, bounds)
-            item = new_item(text, draft, new_id="m0", now="")
-            earlier = sayings.count(item)
+            candidate = new_item(text, draft, new_id="m0", now="")
+            earlier = sayings.count(candidate)
             if not draft.deduplicate:  # as often as the file has it, also if it is imported twice
                 draft = replace(draft, deduplicate=True, copies=earlier + 1)
             if draft.copies > 1 or not earlier:
-                sayings.add(item)
+                sayings.add(candidate)
             if memory.store.scan is not None:
                 memory.store.scan.screened(Operation(OperationKind.ADD, text=text), draft)  # raises RefusedText
             taken.append(_change_of(memory, record, text, draft))

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keepworth.adapters.logs.session import LogOutcome, LogReader, LogSession, parsed_object, plain_time, texts_in
+from keepworth.base.json_values import parsed
 from keepworth.memory.evaluations import Evaluation, attributes_of, evaluations_in, hex_id, named_in, spans_in
 
+_OF_MODELS = (None, "chat", "text_completion", "generate_content")
+"""Operations of spans that are calls of a model; those of agents hold the same messages again."""
 _STOPPED = re.compile(r"Cancelled|Canceled|KeyboardInterrupt|Interrupted")
 """Names of exceptions with which a run ends that somebody stopped."""
 
@@ -18,8 +21,8 @@ _STOPPED = re.compile(r"Cancelled|Canceled|KeyboardInterrupt|Interrupted")
 @dataclass(slots=True)
 class LogTrace:
     """A trace while its spans are read, in any order. `steps` are (time, tool, arguments, whether it failed, output), `asked` and
-    `answers` have their times, `events` are evaluations among the scores, and `named` is whether more than a score is known of
-    it."""
+    `answers` have their times, as `calls` have, which are whole conversations with a model where the reader keeps them. `events`
+    are evaluations among the scores, and `named` is whether more than a score is known of it."""
 
     id: str
     file: str
@@ -35,6 +38,7 @@ class LogTrace:
     receipts: list[str] = field(default_factory=list)
     interrupted: bool = False
     named: bool = False
+    calls: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
 
     def see(self, *times: object) -> str:
         """Note the times of a span, and return the first as canonical text."""
@@ -60,6 +64,8 @@ class TraceReader(LogReader):
     """Collects traces, and makes sessions of them when everything was read."""
 
     format = ""
+    keeps_calls = False
+    """Whether each call of a model is kept as it was sent and answered, for training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +74,18 @@ class TraceReader(LogReader):
     def trace(self, id: object, file: str) -> LogTrace:
         """Return the trace with an id."""
         return self.traces.setdefault(str(id), LogTrace(str(id), file))
+
+    def keep_call(self, trace: LogTrace, sent: object, answered: object, time: str) -> None:
+        """Keep a call of a model, if this reader is to.
+
+        Args:
+            trace: That of the call.
+            sent: The messages that the model was given, in any form of traces.
+            answered: What it answered.
+            time: When, as canonical text.
+        """
+        if self.keeps_calls and (answer := messages_in(answered, "assistant")):
+            trace.calls.append((time, [*messages_in(sent, "user"), *answer]))
 
     def close(self) -> None:
         """Make a turn of each trace, in the session to which it belongs, and count scores of traces that are nowhere."""
@@ -126,6 +144,54 @@ def _messages_in(messages: object) -> list[tuple[str, str]]:
     return listed
 
 
+def messages_in(value: object, role: str) -> list[dict[str, Any]]:
+    """Return messages with their calls of tools, as logs of conversations have them (`keepworth.worlds.chat_logs`).
+
+    Args:
+        value: JSON in a text, lists, an object with messages, generations or choices, a message of OpenAI, LangChain or the GenAI
+            conventions, or a plain text.
+        role: That of a text which names none.
+    """
+    if isinstance(value, str):
+        inner = parsed(value)
+        if isinstance(inner, list | dict):
+            return messages_in(inner, role)
+        return [{"role": role, "content": value}] if value.strip() else []
+    if isinstance(value, list):
+        return [message for entry in value for message in messages_in(entry, role)]
+    if not isinstance(value, dict):
+        return []
+    if isinstance(value.get("messages"), list):
+        return messages_in(value["messages"], role)
+    for name in ("generations", "choices"):  # of several, the first was used
+        if isinstance(value.get(name), list):
+            first = value[name][0] if value[name] else []
+            return messages_in(first[:1] if isinstance(first, list) else first, role)
+    if isinstance(value.get("message"), dict):
+        return messages_in(value["message"], role)
+    if isinstance(value.get("parts"), list):
+        return _of_parts(str(value.get("role") or role), value["parts"])
+    if not {"role", "kwargs", "type", "data"}.isdisjoint(value):
+        return [value]
+    text = next((text for text in value.values() if isinstance(text, str) and text.strip()), "")
+    return [{"role": role, "content": text}] if text else []
+
+
+def _of_parts(role: str, parts: list[Any]) -> list[dict[str, Any]]:
+    """Return a message of the GenAI conventions; each answer of a tool in it is a message."""
+    held = [part for part in parts if isinstance(part, dict)]
+    calls = [part for part in held if part.get("type") == "tool_call"]
+    text = "\n".join(str(part.get("content") or "") for part in held if part.get("type", "text") == "text")
+    messages = [
+        {"role": "tool", "tool_call_id": part.get("id"), "content": _text(part.get("response", part.get("result")))}
+        for part in held
+        if part.get("type") == "tool_call_response"
+    ]
+    if text or calls:
+        messages.append({"role": role, "content": text, **({"tool_calls": calls} if calls else {})})
+    return messages
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
@@ -173,6 +239,11 @@ class OtlpReader(TraceReader):
         else:
             trace.ask(given.get("gen_ai.input.messages"), time)
             trace.answer(given.get("gen_ai.output.messages"), time)
+            if operation in _OF_MODELS:
+                orders = texts_in(parsed(str(given.get("gen_ai.system_instructions") or "")))
+                sent = [{"role": "system", "content": orders}] if orders else []
+                sent += messages_in(given.get("gen_ai.input.messages"), "user")
+                self.keep_call(trace, sent, given.get("gen_ai.output.messages"), time)
             trace.interrupted = trace.interrupted or bool(_STOPPED.search(error))
         if "gen_ai.response.id" in given:
             self._responses[str(given["gen_ai.response.id"])] = trace
@@ -234,8 +305,9 @@ class LightningReader(TraceReader):
         elif name == "agentlightning.exception":
             trace.interrupted = True
         trace.scores.update(_rewards_in(given))
+        dialogue: dict[str, list[dict[str, Any]]] = {}
         for kind, add in (("prompt", trace.ask), ("completion", trace.answer)):
-            listed = [
+            dialogue[kind] = listed = [
                 {
                     "role": given.get(f"gen_ai.{kind}.{number}.role"),
                     "content": given.get(f"gen_ai.{kind}.{number}.content"),
@@ -244,6 +316,7 @@ class LightningReader(TraceReader):
                 if f"gen_ai.{kind}.{number}.role" in given
             ]
             add(listed, time)
+        self.keep_call(trace, dialogue["prompt"], dialogue["completion"], time)
         return None
 
 
@@ -311,6 +384,8 @@ class LangfuseReader(TraceReader):
         else:
             trace.ask(row.get("input"), time)
             trace.answer(row.get("output"), time)
+            if row.get("type") == "GENERATION":
+                self.keep_call(trace, row.get("input"), row.get("output"), time)
             trace.interrupted = trace.interrupted or bool(failed and _STOPPED.search(status))
 
 
@@ -355,6 +430,8 @@ class LangSmithReader(TraceReader):
         else:
             trace.ask(row.get("inputs"), time)
             trace.answer(row.get("outputs"), time)
+            if row["run_type"] == "llm":
+                self.keep_call(trace, row.get("inputs"), row.get("outputs"), time)
             trace.interrupted = trace.interrupted or bool(_STOPPED.match(error))
         return None
 

@@ -21,7 +21,8 @@ A memory holds the notes of one person, conversation or part of a set. Questions
 
 Arms: the first five; one threshold of the score, chosen as the rule is; the rule; the rule's sizes dealt out at random; and an
 oracle that stops at the last of the first ten that answers, and shows none where none does. Precision is of all notes that are
-shown, recall the mean over questions; of BANKING77, where all notes of an intent say the same, one is enough. Intervals are
+shown, recall the mean over questions; of BANKING77, where all notes of an intent say the same, one is enough. A last arm is a
+bound and no rival: the rule with its two numbers chosen by the answers of the tested set. Intervals are
 bootstraps over what questions share: the conversation, the person, the intent, or the question itself.
 
 `learn` asks about 20 intents of BANKING77 among three messages of each of the 77, in ten rounds, with 200 rewards: a task
@@ -116,6 +117,10 @@ class Answer:
     @property
     def right(self) -> list[bool]:
         return [place in self.question.gold for place in self.places]
+
+
+Arm = Callable[[Answer], list[int]]
+"""What is shown of an answer, as the places of notes."""
 
 
 # -- sets -------------------------------------------------------------------------------------------------------------
@@ -472,6 +477,21 @@ def _by_set(answers: Sequence[Answer], kinds: Sequence[str], values: Sequence[fl
     return [float(np.mean(group)) for group in groups.values()]
 
 
+def choose_by_answers(answers: Sequence[Answer], way: str) -> Arm:
+    """Return the rule with its two numbers chosen by the answers of these questions: how good it can be at most here."""
+    models: Mapping[str, Mapping[str, float]] = json.loads(COEFFICIENTS.read_text(encoding="utf-8"))[way]
+    rule = fit_rule(answers, models)
+
+    def show(answer: Answer) -> list[int]:
+        evidence = answer.evidence
+        if not evidence.question:
+            return []
+        shares = [probability(models["note"], note) for note in evidence.notes]
+        return answer.places[: count(probability(models["question"], evidence.question), shares, rule)]
+
+    return show
+
+
 def fit_way(data: Path, vectors: Path, way: str) -> tuple[dict[str, Any], dict[str, Any]]:
     answers = [answer for notes in sets(data, "fit") for answer in ask(notes, way, vectors)]
     made = fit_models(answers, way)
@@ -501,9 +521,6 @@ def recall(answer: Answer, shown: Sequence[int]) -> float:
 def oracle(answer: Answer) -> list[int]:
     last = max((at for at, right in enumerate(answer.right, start=1) if right), default=0)
     return answer.places[:last]
-
-
-Arm = Callable[[Answer], list[int]]
 
 
 def arms(answers: Sequence[Answer], threshold: float) -> dict[str, Arm]:
@@ -603,7 +620,7 @@ def test_way(data: Path, vectors: Path, way: str) -> dict[str, Any]:
     record: dict[str, Any] = {"threshold": threshold, "sets": {}, "calibration": calibration(answers)}
     for name in dict.fromkeys(answer.set for answer in answers):
         of_set = [answer for answer in answers if answer.set == name]
-        made = arms(of_set, threshold)
+        made = arms(of_set, threshold) | {"numbers chosen by these answers": choose_by_answers(of_set, way)}
         right = [answer for answer in of_set if answer.question.kind == "answer"]
         kinds = [answer.question.kind for answer in of_set]
         record["sets"][name] = {
@@ -611,6 +628,7 @@ def test_way(data: Path, vectors: Path, way: str) -> dict[str, Any]:
             **{arm: measure(of_set, function) for arm, function in made.items()},
             "auto beside the first five": compare(right, made["auto"], made["first five"]),
             "the same, over all kinds": compare(of_set, made["auto"], made["first five"]),
+            "at best": compare(right, made["numbers chosen by these answers"], made["first five"]),
         }
     return record
 

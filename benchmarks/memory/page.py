@@ -111,19 +111,22 @@ def how_many(result: Result) -> str:
     for way, name in WAY_NAMES.items():
         for title, row in result[way]["sets"].items():
             auto, five, over = row["auto"], row["first five"], row["auto beside the first five"]
-            nothing = auto["nothing shown"]
+            nothing, best = auto["nothing shown"], row["numbers chosen by these answers"]["nothing shown"]
             rows.append(
                 (
                     f"{name}, {title}: {row['questions']['answer']}",
                     f"{auto['notes']:.1f}",
                     _interval(over["precision, times"], ".2f"),
+                    f"{row['at best']['precision, times'][0]:.2f}",
                     _interval(row["the same, over all kinds"]["precision, times"], ".2f"),
                     f"{five['recall']:.3f}",
                     _interval(over["recall, difference"], "+.3f"),
                     f"{auto['lost']:.1%}",
                     *(f"{nothing[kind]:.0%}" if kind in nothing else "" for kind in ("small talk", "foreign")),
                     "; ".join(
-                        f"{kind} {nothing[kind]:.0%}" for kind in nothing if kind not in ("small talk", "foreign")
+                        f"{kind} {nothing[kind]:.0%} (at best {best[kind]:.0%})"
+                        for kind in nothing
+                        if kind not in ("small talk", "foreign")
                     ),
                 )
             )
@@ -131,6 +134,7 @@ def how_many(result: Result) -> str:
         "questions with an answer",
         "notes shown",
         "precision, times that of five",
+        "at best",
         "the same, with all questions",
         "recall of five",
         "difference",

@@ -23,6 +23,7 @@ WHOLE = {
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_first_pass.py": "codes, which files alone have: Postgres is searched exactly",
     "test_large_files.py": "what SQLite holds of a file",
+    "test_nights.py": "a simulated disk under a file",
     "test_saved_state.py": "what lies beside a file, and damage",
     "test_vectors.py": "copies of files",
 }
@@ -84,6 +85,13 @@ SOME = {
     "test_the_command_puts_one_text_under_a_name": "commands that name a file",
     "test_backup_without_room_leaves_no_file": "copies of files",
     "test_command_line_refuses_pipes_loops_and_long_names": "commands that name a file",
+    "test_pickling_an_open_memory_raises_an_error_with_a_fix": "the path of a file, or none",
+    "test_prompt_lines_hold_duplicate_notes_once": "commands that name a file",
+    "test_the_command_line_takes_several_files_a_folder_and_pam": "commands that name a file",
+    "test_the_command_line_decides_as_well": "commands that name a file",
+    "test_the_command_line_shows_passages_of_long_notes": "commands that name a file",
+    "test_kept_error_of_a_failed_write_blocks_no_writer": "the disk, and rights to a file",
+    "test_search_of_a_small_scope_reads_only_its_rows": "plans of SQLite",
 }
 """The same of single tests of other files."""
 

@@ -132,7 +132,7 @@ def test_a_reopened_memory_goes_on_with_the_trial(tmp_path: Path) -> None:
         assert again.propensity == pytest.approx(1.0)
         reward(memory, 200, by_button)
         assert memory.policy == "second"
-    with Memory(file, policy=None) as memory:  # any handle can ask
+    with Memory(file, encoder="hashing", policy=None) as memory:  # any handle can ask
         assert memory.promotion()[0].state == "proven"
 
 

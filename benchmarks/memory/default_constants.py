@@ -53,6 +53,8 @@ from keepworth.worlds.stream import run_stream
 from keepworth.worlds.streams import open_stream
 
 SETS = ("tuning", "test")
+RUNS = 8
+"""Runs of two notes for each seed."""
 SCREEN = 1
 """Number of seeds after which a change that altered no trial is left."""
 Value = float | tuple[float, ...]
@@ -130,16 +132,19 @@ def two_notes(
     tasks: int,
     turn: int = 0,
 ) -> list[float]:
-    """The note `far` behind in the search is right with the larger of two chances, until the two change places."""
-    generator, success = np.random.default_rng([21, seed]), list[float]()
-    with Memory(encoder="hashing", policy=make, seed=seed) as memory:
-        memory.add_many([near, far])
-        for task in range(tasks):
-            hits = memory.search(question, top_k=1)
-            better = (hits[0].text == far) != bool(turn and task >= turn)
-            draw = generator.random()
-            memory.reward(hits.decision, float(draw < chances[not better]))
-            success.append(float(better))
+    """The note `far` behind in the search is right with the larger of two chances, until the two change places. A run depends on
+    few lucky rewards, so that each seed has several."""
+    success = list[float]()
+    for run in range(RUNS):
+        generator = np.random.default_rng([21, seed, run])
+        with Memory(encoder="hashing", policy=make, seed=RUNS * seed + run) as memory:
+            memory.add_many([near, far])
+            for task in range(tasks):
+                hits = memory.search(question, top_k=1)
+                better = (hits[0].text == far) != bool(turn and task >= turn)
+                draw = generator.random()
+                memory.reward(hits.decision, float(draw < chances[not better]))
+                success.append(float(better))
     return success
 
 

@@ -208,6 +208,26 @@ def draw_tokens(result: Result, path: Path) -> None:
     pyplot.close(figure)
 
 
+def default_constants(result: Result) -> str:
+    """What changing each constant of the default policy does in the test worlds, and where it loses most."""
+    rows = []
+    for name, value in result["constants"].items():
+        cells, losses = [], []
+        for how in ("halved", "doubled", "off"):
+            row = result["test"]["changes"].get(f"{name} {how}")
+            if row is None:
+                cells.append("")
+            elif row["trials"] == "none changed":
+                cells.append("same")
+            else:
+                cells.append(spread(row))
+                losses.append((row["worst"]["mean"], f"{row['worst']['world']}, {how}: {spread(row['worst'])}"))
+        shown = ", ".join(f"{number:g}" for number in (value if isinstance(value, list) else [value]))
+        rows.append((f"`{name}`", shown, *cells, min(losses)[1] if losses else ""))
+    head = ("constant", "value", "halved", "doubled", "off", "loses most in")
+    return f"{markdown(head, rows)}\n\n`{result['command']}`, revision {result['revision']}"
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "engine": engine,
     "cold": growth,
@@ -219,6 +239,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "finding": finding,
     "how_many": how_many,
     "set_size": set_size,
+    "default_constants": default_constants,
 }
 """What makes a table of each file."""
 

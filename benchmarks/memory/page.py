@@ -111,13 +111,13 @@ def how_many(result: Result) -> str:
     for way, name in WAY_NAMES.items():
         for title, row in result[way]["sets"].items():
             auto, five, over = row["auto"], row["first five"], row["auto beside the first five"]
-            nothing, best = auto["nothing shown"], row["numbers chosen by these answers"]["nothing shown"]
+            nothing, best = auto["nothing shown"], row["most silent"]["nothing shown"]
             rows.append(
                 (
                     f"{name}, {title}: {row['questions']['answer']}",
                     f"{auto['notes']:.1f}",
                     _interval(over["precision, times"], ".2f"),
-                    f"{row['at best']['precision, times'][0]:.2f}",
+                    *(f"{row[arm]['precision, times'][0]:.2f}" for arm in ("at best", "oracle beside the first five")),
                     _interval(row["the same, over all kinds"]["precision, times"], ".2f"),
                     f"{five['recall']:.3f}",
                     _interval(over["recall, difference"], "+.3f"),
@@ -135,6 +135,7 @@ def how_many(result: Result) -> str:
         "notes shown",
         "precision, times that of five",
         "at best",
+        "an oracle's",
         "the same, with all questions",
         "recall of five",
         "difference",

@@ -240,7 +240,6 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "finding": finding,
     "how_many": how_many,
     "set_size": set_size,
-    "default_constants": default_constants,
 }
 """What makes a table of each file."""
 

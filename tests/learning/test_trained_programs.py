@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from keepworth import train
 from keepworth.base.errors import KeepworthError
 from keepworth.cli.train import train as command_of_train
+from keepworth.models.inprocess import InProcessModel
 from keepworth.records.episode import Episode, Observation, RewardTerm, StopReason, Task
 from keepworth.training.front_door import TrainedRun, make_recipe
 from keepworth.training.recipe import Origin
@@ -22,6 +23,7 @@ from keepworth.worlds.agent import Action, Caller
 from keepworth.worlds.chat import Chat
 from keepworth.worlds.environment import Step
 from tests.learning.intercepted import write_chat_model
+from tests.stand_in.server import ModelServer
 
 openai = pytest.importorskip("openai")
 AGAIN = "Again."
@@ -195,6 +197,20 @@ def test_programs_are_sampled_ahead_of_the_learner(tmp_path: Path, sampling: str
         assert second.context[: len(first.context) + len(first.ids)] == first.context + first.ids
         assert len(first.logprobs) == len(first.ids) > 0
     assert list(RunFolder.open(run.path).episodes(arm="failed")) == []
+
+
+def test_calls_of_a_program_are_answered_by_an_engine_behind_http(tmp_path: Path) -> None:
+    folder = write_chat_model(tmp_path / "model")
+    how = {**SIZES, "model": str(folder), "runs": tmp_path / "runs", "steps": 3}
+    with ModelServer(InProcessModel.load(folder, precision="fp32")) as server:
+        run = train(rows(), agent=agent, reward=score, sampling="overlap", engine=server.url, **how)
+    assert len(episodes(run)) == 3 * 2 * 3
+    for episode in episodes(run):
+        first, second = episode.segments
+        assert second.context[: len(first.context) + len(first.ids)] == first.context + first.ids
+        assert all(len(call.logprobs) == len(call.ids) > 0 for call in episode.segments)
+    versions = {span.version for episode in episodes(run) for call in episode.segments for span in call.spans}
+    assert len(versions) > 1  # weights that were published meanwhile answered, too
 
 
 def test_the_command_line_takes_a_function_of_a_file_or_a_command(tmp_path: Path) -> None:

@@ -204,3 +204,10 @@ def test_async_memory_has_every_method_of_the_sync_one() -> None:
             assert await m.pending() == []
 
     asyncio.run(story())
+
+
+def test_missing_file_that_is_only_read_is_named_with_the_command_that_makes_one(path: Path) -> None:
+    with pytest.raises(errors.NotAMemoryFile, match="does not exist") as caught:
+        Memory(path, read_only=True)
+    assert "keepworth memory add" in caught.value.fix
+    assert not path.exists()

@@ -335,7 +335,10 @@ class Database(Backend):
         if not self.in_memory:
             if not os.path.exists(self.path):
                 if self.read_only:
-                    raise NotAMemoryFile(f"{self.path} does not exist and cannot be made: it was opened read-only")
+                    raise NotAMemoryFile(
+                        f"{self.path} does not exist and cannot be made: it was opened read-only",
+                        "Give the path of a memory that is there; `keepworth memory add TEXT --file FILE` makes one.",
+                    )
                 self._make()
             if not writable(self.path):
                 self.read_only = True

@@ -1,12 +1,13 @@
 """What the hooks of coding assistants teach a memory to which nobody gives a reward.
 
-    python -m benchmarks.serving.hook_signals [--runs 6] [--json benchmarks/serving/hook_signals.json]
+    python -m benchmarks.serving.hook_signals [--runs 6] [--arms TEXT] [--json benchmarks/serving/hook_signals.json]
 
 Two notes about one question: the one that the search puts first is right in 30 % of the cases, the other in 90 %. In each of 150
 turns of a session the host sends the events of a turn, in the JSON of its own reference: the prompt, a command that ends well if
 the first of the shown notes was right and else fails, and the end of the turn. Counted is in how many of the last 50 turns the
 better note stands first: with one wording of the question and with twelve, with both signals, with failures or successes alone,
-and without signals. The events go through the code of `keepworth hook` to a real server; only the process for each is left out.
+and without signals. `--arms` measures those with a text in their names, and keeps the others of the file. The events go through
+the code of `keepworth hook` to a real server; only the process for each is left out.
 
 Then a user who says what the outcome was, in wordings that the rules were not written from (`wordings.json` of the tests):
 thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite. The
@@ -223,12 +224,20 @@ def summarise(shares: list[float]) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=6)
+    parser.add_argument("--arms", default="", help="a text in the names of the arms that are measured")
     options = parser.parse_args()
     command = f"python -m benchmarks.serving.hook_signals --runs {options.runs}"
     result: dict[str, Any] = {"command": command, "machine": machine(), "arms": {}}
+    if options.arms and options.json and Path(options.json).exists():
+        before = json.loads(Path(options.json).read_text("utf-8"))
+        revision = before["machine"]["revision"]
+        result["arms"] = {name: {"revision": revision, **arm} for name, arm in before["arms"].items()}
 
-    def note(name: str, shares: list[float]) -> None:
-        result["arms"][name] = summarise(shares)
+    def note(name: str, measure: Callable[[int], float]) -> None:
+        if options.arms not in name:
+            return
+        summary = summarise([measure(number) for number in range(options.runs)])
+        result["arms"][name] = {**summary, "revision": result["machine"]["revision"]}
         print(f"{name:52} {result['arms'][name]}", flush=True)
         save(options.json, result)
 
@@ -244,23 +253,16 @@ def main() -> None:
     ]
     for name, host, react, signals in arms:
         for questions in (1, 12):
-            shares = [run(host, number, questions, react, signals) for number in range(options.runs)]
-            note(f"{name}; {questions} wordings", shares)
+            note(f"{name}; {questions} wordings", lambda n, h=host, q=questions, r=react, s=signals: run(h, n, q, r, s))
+
+    def toss(session: Session, draw: random.Random, right: bool) -> str:
+        return tools(session, draw, draw.random() < 0.5, "both")
+
     for questions in (1, 12):
-        shares = [GatewayUser().run(number, questions, wordings) for number in range(options.runs)]
-        note(f"gateway: words, a fifth wrong; {questions} wordings", shares)
-        coins = [
-            run(
-                "claude-code",
-                number,
-                questions,
-                lambda s, d, r: tools(s, d, d.random() < 0.5, "both"),
-                True,
-                last=TURNS,
-            )
-            for number in range(options.runs)
-        ]
-        note(f"claude-code: coins, share of all turns; {questions} wordings", coins)
+        talk = f"gateway: words, a fifth wrong; {questions} wordings"
+        note(talk, lambda number, q=questions: GatewayUser().run(number, q, wordings))
+        coins = f"claude-code: coins, share of all turns; {questions} wordings"
+        note(coins, lambda number, q=questions: run("claude-code", number, q, toss, True, last=TURNS))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 from contextlib import closing
@@ -169,6 +170,26 @@ def lines_of(turns: int, steps: int) -> list[str]:
             call = {"type": "tool_use", "id": f"c{step}", "name": "Bash", "input": {"command": "make test"}}
             rows.append({**base, "type": "assistant", "uuid": f"a{turn}.{step}", "message": {"content": [call]}})
     return [json.dumps(row) for row in rows]
+
+
+def test_folder_that_cannot_be_listed_is_named_and_the_rest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("open", "shut"):
+        (tmp_path / folder).mkdir()
+        row = {"task": f"Ship the {folder} one", "steps": ["make"], "reward": 1}
+        (tmp_path / folder / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    listed = os.scandir
+
+    def scan(path: str) -> Any:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    files = LogFiles([tmp_path])
+    assert [session.turns[0].asked for session in files.sessions()] == ["Ship the open one"]
+    assert [str(problem) for problem in files.problems] == [f"{tmp_path}/shut: it cannot be read (Permission denied)"]
 
 
 def test_a_long_session_comes_in_parts_with_every_turn_once(tmp_path: Path) -> None:

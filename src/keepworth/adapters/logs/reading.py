@@ -120,10 +120,14 @@ class LogFiles:
                     raise FileNotFoundError(path)
                 yield path
                 continue
-            for folder, folders, files in os.walk(path):
+            for folder, folders, files in os.walk(path, onerror=self._note_unread):
                 folders.sort()
                 listed = (os.path.join(folder, name) for name in sorted(files))
                 yield from (file for file in listed if os.path.isfile(file))  # a pipe would be waited for
+
+    def _note_unread(self, error: OSError) -> None:
+        """Note that a file or a folder cannot be read."""
+        self.problems.append(LogProblem(str(error.filename), 0, f"it cannot be read ({error.strerror})"))
 
     def _read(self, path: str, waiting: dict[str, LogReader]) -> Iterator[LogSession]:
         chosen = self._format_of(path)

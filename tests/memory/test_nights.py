@@ -189,3 +189,13 @@ def test_erasure_that_is_done_is_not_said_to_be_refused(disk: Disk, path: Path) 
                 break
     assert at > 3
     assert not refused
+
+
+def test_name_of_a_column_that_changed_by_itself_is_damage(path: Path):
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+    content = path.read_bytes()
+    assert b"speaker TEXT" in content
+    path.write_bytes(content.replace(b"speaker TEXT", b"speakeq TEXT"))
+    with Memory(path, encoder=None) as m, pytest.raises(NotAMemoryFile, match=r"is damaged \(.*no such column"):
+        m.get_all()

@@ -519,11 +519,12 @@ class Database(Backend):
         except apsw.SQLError as error:
             if "fts5" in str(error):
                 raise self._damaged(error, "the full-text index of ") from error
-            if "malformed JSON" in str(error):
+            if "no such table: vectors_" in str(error):
+                raise self.made_anew() from error
+            # What is missing, such as a column, was there when the file was opened: its list of tables has changed by itself.
+            if "malformed JSON" in str(error) or str(error).startswith("no such "):
                 raise self._damaged(error) from error
-            if "no such table: vectors_" not in str(error):
-                raise
-            raise self.made_anew() from error
+            raise
         except apsw.IOError as error:
             if none_left():
                 raise self._opening_error(error) from error

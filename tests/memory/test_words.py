@@ -29,7 +29,7 @@ from keepworth.memory.search.terms import (
     terms_and_languages,
 )
 from keepworth.memory.store import decision_log, derived, fts5, log, transaction, undo, words
-from keepworth.memory.store.connection import select
+from keepworth.memory.store.connection import WantedRows, select
 from keepworth.memory.store.derived import Derived
 from keepworth.records import Operation, OperationKind
 from tests.memory.helpers import in_another_thread
@@ -354,6 +354,58 @@ def test_cached_searches_equal_those_of_a_fresh_memory(
             again = shown(memory, query, "ana")
             memory.store.reset_caches()
             assert again == shown(memory, query, "ana")
+
+
+LONG = " ".join(f"word{n}" for n in range(150))
+NOTES = st.tuples(WORDS, st.integers(0, 3), st.booleans()).map(lambda of: f"{of[0]} {'tea ' * of[1]}{LONG * of[2]}")
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_rows_ranked_by_held_lengths_are_those_that_the_index_ranks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    for module, name, value in ((words, "FEW", 0), (words, "RANKED_WHOLE", 0), (derived, "RANKED_FROM", 3)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(transaction, "TAIL", data.draw(st.sampled_from([1, 4])))
+    ranked: list[tuple[list[int] | None, list[int]]] = []
+    held = fts5.RowLengths.best
+
+    def rank(lengths: fts5.RowLengths, connection: Any, terms: list[str], count: int, mask: Any) -> list[int] | None:
+        admitted = "" if mask is None else connection.full_text.admit(connection, mask, "rowid")
+        by_index = connection.full_text.best(connection, WantedRows(terms, [], 1000, admitted=admitted))
+        ranked.append((held(lengths, connection, terms, 1000, mask), by_index))
+        return held(lengths, connection, terms, count, mask)
+
+    monkeypatch.setattr(fts5.RowLengths, "best", rank)
+    file = tmp_path_factory.mktemp("ranked") / "m.mem"
+    with Memory(file, encoder=None, policy=None) as memory, Memory(file, encoder=None, policy=None) as other:
+        notes = [f"{text} n{n}" for n, text in enumerate(data.draw(st.lists(NOTES, min_size=40, max_size=60)))]
+        memory.add_many(notes, metadata=[{"odd": n % 2} for n, _ in enumerate(notes)])
+        memory.add("ana drank tea in a cafe in oslo that night, in the rain")
+        mark = memory.snapshot()
+        for query in ("tea", "rain", "tea"):
+            memory.search(query, top_k=2)
+        for _ in range(data.draw(st.integers(1, 5))):
+            writer, items = data.draw(st.sampled_from([memory, other])), memory.get_all(limit=10)
+            verb = data.draw(st.sampled_from(["add", "update", "delete", "rollback", "purge"]))
+            if verb == "add" or not items:
+                writer.add_many(data.draw(st.lists(NOTES, min_size=1, max_size=6)))
+            elif verb == "update":
+                with contextlib.suppress(InvalidText):
+                    writer.update(data.draw(st.sampled_from(items)).id, text=data.draw(NOTES))
+            elif verb == "delete":
+                writer.delete(data.draw(st.sampled_from(items)).id)
+            elif verb == "rollback":
+                with contextlib.suppress(Purged):
+                    writer.rollback(since=mark)
+            else:
+                writer.forget(data.draw(st.sampled_from(items)).id, purge_history=True)
+            query = data.draw(WORDS)
+            for where in (None, {"odd": 1}):
+                memory.search(query, top_k=2, where=where)
+    assert ranked
+    assert [rows for rows, _ in ranked] == [rows for _, rows in ranked]
 
 
 def test_overtaken_reader_does_not_reload_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

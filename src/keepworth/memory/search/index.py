@@ -24,8 +24,7 @@ from keepworth.base.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_many
-from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.search.terms import QueryTerms, terms_and_languages, terms_of_each, terms_of_many
 from keepworth.records.model import Encoder, EncoderIdentity
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class RankedTexts:
         terms_in = {text: cached for text in texts.values() if (cached := self._terms.get(text)) is not None}
         unknown = [text for text in dict.fromkeys(texts.values()) if text not in terms_in]
         if unknown:
-            fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
+            fresh = terms_of_many(unknown)[0] if latin is None else terms_of_each(unknown, latin)
             if len(self._terms) + len(unknown) > HELD:
                 self._terms = {}
             for text, listed in zip(unknown, map(tuple, fresh), strict=True):

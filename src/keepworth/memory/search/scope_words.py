@@ -20,7 +20,7 @@ import numpy as np
 
 from keepworth.base.recent import Recent
 from keepworth.memory.search.index import CorpusStatistics, bm25, in_mask
-from keepworth.memory.search.terms import QueryTerms, terms_of_many
+from keepworth.memory.search.terms import QueryTerms, terms_of_each, terms_of_many
 from keepworth.memory.search.terms import terms as terms_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class _Scope:
     def __init__(self, rows: Sequence[Row], latin: str | None) -> None:
         self.searched = 0
         texts = [text for _, text in rows]
-        listed = terms_of_many(texts)[0] if latin is None else [terms_of(text, latin) for text in texts]
+        listed = terms_of_many(texts)[0] if latin is None else terms_of_each(texts, latin)
         self._numbers = np.array([number for number, _ in rows], np.int64)
         self._lengths = np.array([len(terms) for terms in listed], np.int32)
         self._alive = np.ones(len(rows), bool)

@@ -135,6 +135,12 @@ def terms(text: str, latin: str | None = None) -> list[str]:
     return terms_and_languages(text, latin)[0]
 
 
+def terms_of_each(texts: Iterable[str], latin: str) -> list[list[str]]:
+    """Return the terms of each text. latin: the language of Latin words in all of them."""
+    stem_of = _stems(latin).__getitem__
+    return [list(map(stem_of, latin_words(text))) if text.isascii() else terms(text, latin) for text in texts]
+
+
 def only_latin(among: Collection[str]) -> str | None:
     """Return the language of all Latin words of texts in these languages, or None if it could be one of several."""
     present = [name for name in _languages().scripts["LATIN"] if name in among]
@@ -392,7 +398,11 @@ class _Stems(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) > MOST_KNOWN:
             self.clear()
-        self[word] = stem = _stemmed.__wrapped__(self._language, word)[0]
+        if self._language == _PLAIN and word[-1].isdigit():
+            stem = word  # as `_stemmed` has it, without a call
+        else:
+            stem = _stemmed.__wrapped__(self._language, word)[0]
+        self[word] = stem
         return stem
 
 

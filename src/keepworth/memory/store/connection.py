@@ -46,6 +46,34 @@ class WantedRows:
     admitted: str = ""
 
 
+class WordRanker(Protocol):
+    """Ranks the rows of a full-text index by what it holds of them in memory, in the state that it was brought to."""
+
+    def begin(self, connection: AnyConnection) -> None:
+        """Read what is held of all rows."""
+
+    def read(self, connection: AnyConnection, where: str, values: Sequence[Any]) -> None:
+        """Read anew what is held of the rows that an SQL condition selects.
+
+        Args:
+            connection: A connection to the memory.
+            where: A condition on `id`, the number of the row.
+            values: Its parameters.
+        """
+
+    def best(
+        self, connection: AnyConnection, terms: Sequence[str], count: int, mask: Mask | None = None
+    ) -> list[int] | None:
+        """Return what `FullText.best` returns for rows that hold any of the terms; None if it cannot tell.
+
+        Args:
+            connection: A connection to the memory.
+            terms: What to look for.
+            count: The most rows.
+            mask: By row number, whether a row may be returned; None for all.
+        """
+
+
 class FullText(Protocol):
     """A full-text index of the current items."""
 
@@ -66,6 +94,9 @@ class FullText(Protocol):
 
     def best(self, connection: AnyConnection, wanted: WantedRows) -> list[int]:
         """Return the numbers of the rows that rank best, best first."""
+
+    def ranker(self) -> WordRanker | None:
+        """Return what ranks rows by the same scores as `best` and reads less for it; None where there is nothing such."""
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         """Return an SQL condition for this connection: whether a mask admits the item of a row.

@@ -27,7 +27,7 @@ from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, rows, schema
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, WordRanker, among, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import NAMED, VECTORS
 from keepworth.memory.store.undo import newest_purge
@@ -76,6 +76,8 @@ _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = 
 """SQL condition for the changes `c` that vectors, words and columns follow: not rewards, which change no text or metadata."""
 
 
+RANKED_FROM = 8
+"""Number of searches among many rows from which on the lengths of rows are held: to read them takes as long as so many."""
 SMALL = 64
 """Number of items up to which the words of scopes are held from their first search on."""
 PASSED_STATES = 1024
@@ -236,6 +238,10 @@ class Derived:
         self._columns = MetadataColumns()
         self._columns_at = Follower(self.database)
         self.word_counts = WordStatistics()
+        self._ranker: WordRanker | None = None
+        self._ranker_at = Follower(self.database)
+        self._ranker_through = 0  # up to which row of the full-text index it has followed
+        self._ranked = 0  # how many searches wanted it
         self.ranked_texts = RankedTexts()
         self._scope_sums = ScopeSums(self.database)
         self._corpus: CorpusState | None = None
@@ -587,6 +593,49 @@ class Derived:
             return False
         for n, scope, text in listed:
             self.scope_words.change(scope, n, text)
+        return True
+
+    def word_ranker(self, connection: AnyConnection, corpus: CorpusState) -> WordRanker | None:
+        """Return what ranks rows of the full-text index as this connection sees it; None at the first searches, as the
+        process may end after them, and where another thread has seen a newer state.
+
+        Args:
+            connection: A connection to the memory.
+            corpus: The state of all items that this connection sees.
+        """
+        if not connection.in_file:
+            return None
+        with self._words_lock:
+            self._ranked += 1
+            if self._ranked < RANKED_FROM:
+                return None
+            if self._ranker is None:
+                self._ranker = connection.full_text.ranker()
+            ranker, through = self._ranker, int(corpus.state[2])
+            if ranker is None:
+                return None
+            follow, begin = partial(self._follow_lengths, connection), partial(self._begin_lengths, connection, through)
+            if not self._ranker_at.reach(connection, corpus.seq, corpus.name, follow, begin):
+                return None
+            if through > self._ranker_through:
+                ranker.read(connection, "id > ? AND id <= ?", (self._ranker_through, through))
+                self._ranker_through = through
+            return ranker
+
+    def _begin_lengths(self, connection: AnyConnection, through: int) -> None:
+        assert self._ranker is not None
+        self._ranker.begin(connection)
+        self._ranker_through = through
+
+    def _follow_lengths(self, connection: AnyConnection, since: int) -> bool:
+        """Read anew the rows of the full-text index that changed after entry `since`. Returns False if something was erased."""
+        assert self._ranker is not None
+        if newest_purge(connection) > since:
+            return False
+        query = f"SELECT DISTINCT c.n FROM changes c WHERE c.seq > ? AND c.n <= ? AND {_FOLLOWED}"
+        changed = [n for (n,) in select(connection, query, (since, self._ranker_through))]
+        if changed:
+            self._ranker.read(connection, f"id {AMONG}", (among(changed),))
         return True
 
     # Columns of metadata.

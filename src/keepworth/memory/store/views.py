@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,7 +109,8 @@ class ScopeView:
             if tokens is None:
                 return []
             share = store.sums(self.scope)[1] / max(1, statistics.documents) if tokens else 1.0
-            proposed_rows = proposed(connection, statistics, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
+            wanted, ranker = max(2 * count, LEAST), partial(derived.word_ranker, connection, corpus)
+            proposed_rows = proposed(connection, statistics, tokens, share, wanted, corpus.seq, mask, ranker)
             query = f"SELECT n, scope, {WHOLE_TEXT}, {ALWAYS_IN_FORCE} FROM items WHERE n {AMONG}"
             read = select(connection, query, (among(proposed_rows),))
         self._plain.update([f"m{n}" for n, _, _, plain in read if plain])

@@ -8,13 +8,13 @@ them at once: those score best, and are few enough to be ranked, if need be the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.memory.search.index import CorpusStatistics
-from keepworth.memory.store.connection import AnyConnection, WantedRows
+from keepworth.memory.store.connection import AnyConnection, WantedRows, WordRanker
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -44,6 +44,8 @@ WHOLE = 10
 COUNTED_TOGETHER = 16
 """Number of words whose counts are looked up in one call."""
 
+FEW = 500
+"""Number of postings up to which the full-text index ranks rows by itself."""
 COMMON = 100
 """Number of items that hold a word above which it is common."""
 MOST_RARE = 65_536
@@ -124,6 +126,7 @@ def proposed(
     count: int,
     head: int,
     mask: Mask | None = None,
+    ranker: Callable[[], WordRanker | None] = lambda: None,
 ) -> list[int]:
     """Return rows that may answer a query, at a cost that does not grow with the memory.
 
@@ -138,6 +141,7 @@ def proposed(
         count: The number of rows that is wanted.
         head: The largest row number there can be.
         mask: By row number, whether a row may be proposed; None for all.
+        ranker: It returns what ranks many rows of all scopes, if there is such a thing.
     """
     admitted, index = "", connection.full_text
     if mask is not None:
@@ -149,8 +153,14 @@ def proposed(
                 return few
             admitted = index.admit(connection, mask, "rowid")
             return index.best(connection, WantedRows(named, scope_tokens, len(few), admitted=admitted))
-        admitted = index.admit(connection, mask, "rowid")
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
+    if affordable and not scope_tokens and sum(statistics.frequency[term] for term in chosen) > FEW:
+        held = ranker()
+        ranked = None if held is None else held.best(connection, chosen, count, mask)
+        if ranked is not None:
+            return ranked
+    if mask is not None:
+        admitted = index.admit(connection, mask, "rowid")
     numbers: list[int] = []
     window = head
     if not affordable:

@@ -109,6 +109,9 @@ class Postings:
         )
         return [n for (n,) in select(connection, query, (keys, keys, *values, wanted.count))]
 
+    def ranker(self) -> None:
+        return None
+
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         admitted = np.flatnonzero(mask)
         end = int(admitted[-1]) + 1 if len(admitted) else 0

@@ -118,6 +118,18 @@ def uses_codes(memory: Memory) -> bool:
 # What it finds.
 
 
+def test_counts_of_spellings_are_found_as_by_an_exact_search(path: Path) -> None:
+    draw = np.random.default_rng(0)
+    texts = [" ".join(f"word{n}" for n in draw.zipf(1.3, 14) % 5000) + f" n{number}" for number in range(3000)]
+    with Memory(path, encoder="hashing", policy=None, log="off") as memory:
+        memory.add_many(texts)
+        queries = [" ".join(text.split()[2:6]) for text in texts[:30]]
+        memory.search(queries[0], mode="dense")
+        pairs = [(nearest(memory, query), nearest(memory, query, exact=True)) for query in queries]
+        assert uses_codes(memory)
+    assert np.mean([len({*some} & {*right}) / len(right) for some, right in pairs]) >= 0.99
+
+
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("top_k", [10, 50])
 def test_recall_is_99_percent_of_an_exact_search(large: Path, options: dict[str, Any], top_k: int) -> None:
@@ -512,3 +524,37 @@ def test_erased_items_leave_no_codes(large: Path) -> None:
     with opened(large) as memory:
         assert check(memory.store) == []
         assert recall(memory) >= 0.99
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["with codes", "without codes"])
+def test_check_names_an_index_of_an_earlier_state_and_compact_mends_it(
+    *, first: bool, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as where a copy of an open file took its pages at different moments."""
+    if not first:
+        monkeypatch.setattr(first_pass, "FROM", 10**6)
+        behind_its_back(large, "DROP TABLE codes")
+        behind_its_back(large, "DELETE FROM blocks")
+        with opened(large) as memory:
+            memory.search(QUERIES[0], mode="dense")
+            memory.search(QUERIES[0], mode="dense")
+    tables = ("blocks", "codes") if first else ("blocks",)
+    earlier = {table: behind_its_back(large, f"SELECT * FROM {table}") for table in tables}
+    with opened(large) as memory:
+        for number in range(5, 15):
+            memory.update(f"m{number}", text=f"t{number % TOPICS} changed {number}")
+        compact(memory.store)
+        assert check(memory.store) == []
+    for table, listed in earlier.items():
+        behind_its_back(large, f"DELETE FROM {table}")
+        for row in listed:
+            behind_its_back(large, f"INSERT INTO {table} VALUES({','.join('?' * len(row))})", row)
+    with opened(large) as memory:
+        messages = check(memory.store)
+        assert [
+            f"table {tables[-1]}: " in message and "other vectors than those of m5 and others" in message
+            for message in messages
+        ] == [True]
+        compact(memory.store)
+        assert check(memory.store) == []
+        assert nearest(memory, f"t{9 % TOPICS} changed 9", top_k=1) == ["m9"]

@@ -369,13 +369,13 @@ def test_rows_ranked_by_held_lengths_are_those_that_the_index_ranks(
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(transaction, "TAIL", data.draw(st.sampled_from([1, 4])))
     ranked: list[tuple[list[int] | None, list[int]]] = []
-    held = fts5.RowLengths.best
+    by_lengths = fts5.RowLengths.best
 
     def rank(lengths: fts5.RowLengths, connection: Any, terms: list[str], count: int, mask: Any) -> list[int] | None:
         admitted = "" if mask is None else connection.full_text.admit(connection, mask, "rowid")
         by_index = connection.full_text.best(connection, WantedRows(terms, [], 1000, admitted=admitted))
-        ranked.append((held(lengths, connection, terms, 1000, mask), by_index))
-        return held(lengths, connection, terms, count, mask)
+        ranked.append((by_lengths(lengths, connection, terms, 1000, mask), by_index))
+        return by_lengths(lengths, connection, terms, count, mask)
 
     monkeypatch.setattr(fts5.RowLengths, "best", rank)
     file = tmp_path_factory.mktemp("ranked") / "m.mem"

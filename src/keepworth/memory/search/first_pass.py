@@ -118,9 +118,15 @@ class CodeBlock(Block):
 
 
 class FirstPass(VectorIndex):
-    """An index over the codes of vectors, which names candidates for a search by meaning."""
+    """An index over the codes of vectors, which names candidates for a search by meaning. by_signs: whether signs are compared
+    first; of vectors that are mostly zeros, such as counts of spellings, the sign tells next to nothing, and all rows are scored
+    by four bits a number."""
 
     _block: CodeBlock
+
+    def __init__(self, dimension: int, block: Block, *, by_signs: bool = True) -> None:
+        super().__init__(dimension, block)
+        self._by_signs = by_signs
 
     def candidates(self, queries: Vectors, count: int, within: Within) -> list[list[int]]:
         """Return for each query the numbers of items among which the best `count` are, in any order: more than `count`, or all.
@@ -148,7 +154,7 @@ class FirstPass(VectorIndex):
         for query in queries:
             scored = SCORED + SCORED_EACH * count
             while True:
-                near = _nearest_rows(query, block, codes, (rows, hidden, admitted), scored)
+                near = _nearest_rows(query, block, codes, (rows, hidden, admitted), scored, by_signs=self._by_signs)
                 listed = sorted(set(numbers[near].tolist()))
                 if not several or len(listed) > count or len(near) >= admitted:
                     break
@@ -158,7 +164,13 @@ class FirstPass(VectorIndex):
 
 
 def _nearest_rows(
-    query: Vectors, block: CodeBlock, codes: Codes, among: tuple[Rows | None, Bools | None, int], scored: int
+    query: Vectors,
+    block: CodeBlock,
+    codes: Codes,
+    among: tuple[Rows | None, Bools | None, int],
+    scored: int,
+    *,
+    by_signs: bool = True,
 ) -> Rows:
     """Return the `scored` rows that are nearest to a query by their codes, or all.
 
@@ -168,13 +180,14 @@ def _nearest_rows(
         codes: Those of the rows.
         among: The rows that count, None for all; which rows are hidden, None for none; and how many there are.
         scored: The number of rows.
+        by_signs: Whether signs are compared first.
     """
     (early, late, levels, steps), (rows, hidden, admitted) = codes, among
     if admitted <= scored or block.centre is None:
         whole = np.arange(early.shape[1]) if rows is None else rows
         return whole if hidden is None else whole[~hidden]
     rough = max(ROUGH, 4 * scored, admitted // ROUGH_SHARE)
-    if admitted > rough:
+    if admitted > rough and by_signs:
         query_signs, query_late, *_ = code(query[None], block.centre)
         # Line by line, as NumPy would first copy all lines, which have room behind them, into one piece.
         signs = early if rows is None else np.stack([line.take(rows) for line in early])

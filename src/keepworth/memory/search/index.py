@@ -223,6 +223,11 @@ class RankedTexts:
         return out
 
 
+def counts_spellings(model: str) -> bool:
+    """Return whether the encoder of this name compares how texts are spelt, not what they mean."""
+    return model.startswith("hashing")
+
+
 DEFAULT_CACHE = 4096
 """Number of cached texts: their vectors of 384 numbers take about 8 MB."""
 
@@ -241,7 +246,7 @@ class Embedder:
     @property
     def by_spelling(self) -> bool:
         """Return whether the encoder compares how texts are spelt, not what they mean."""
-        return self.identity.model.startswith("hashing")
+        return counts_spellings(self.identity.model)
 
     @property
     def background(self) -> Background:

@@ -335,13 +335,55 @@ def _wrong(connection: AnyConnection) -> Iterator[tuple[str, set[int]]]:
         else:
             there = codes if without else block
             rows_ = zip(there.numbers[: there.size].tolist(), there.scopes[: there.size].tolist(), strict=True)
-            astray = {n for n, _ in {*rows_} ^ {*select(connection, present, (since, last))}}
-            outdated = select(connection, "SELECT n FROM outdated WHERE n > ? AND n <= ?", (since, last))
-            if astray := astray.difference(n for (n,) in outdated):
+            outdated = {
+                n for (n,) in select(connection, "SELECT n FROM outdated WHERE n > ? AND n <= ?", (since, last))
+            }
+            if astray := {n for n, _ in {*rows_} ^ {*select(connection, present, (since, last))}} - outdated:
                 yield (
                     f"table blocks: m{last}: it does not hold the current items: `keepworth memory compact` writes it again",
                     astray,
                 )
+                continue
+            compared = [there] if last in lacking or without else [block, codes]
+            spans, past = (since, last), sorted(outdated)
+            unlike = set[int]().union(*(_unlike(connection, set_id, copied, spans, past) for copied in compared))
+            if unlike:
+                names = "codes" if without else "blocks"
+                yield (
+                    f"table {names}: m{last}: it is of other vectors than those of m{min(unlike)}"
+                    f"{' and others' * (len(unlike) > 1)}: `keepworth memory compact` writes it again",
+                    unlike,
+                )
+
+
+def _unlike(connection: AnyConnection, set_id: int, block: Block, span: Range, outdated: Sequence[int]) -> set[int]:
+    """Return the items of which a block, or its codes, holds other vectors than their rows.
+
+    Args:
+        connection: A connection to the memory.
+        set_id: The id of the set of vectors.
+        block: What was read of the block.
+        span: The item numbers that it covers.
+        outdated: Items that it need not hold as they are.
+    """
+    now = Block(block.dimension)
+    if isinstance(block, CodeBlock):
+        now = CodeBlock(block.dimension, block.size, block.centre)
+    append_rows(now, connection, set_id, "v.n > ? AND v.n <= ?", span)
+    lists = [block.numbers[: block.size], now.numbers[: now.size]]
+    numbers = np.setdiff1d(np.intersect1d(lists[0], lists[1]), outdated)
+    rows_ = [np.flatnonzero(np.isin(listed, numbers)) for listed in lists]
+    if len(rows_[0]) != len(rows_[1]):
+        return {int(n) for n in numbers if np.count_nonzero(lists[0] == n) != np.count_nonzero(lists[1] == n)}
+    if isinstance(block, CodeBlock) and isinstance(now, CodeBlock):
+        pairs = [(getattr(block, name), getattr(now, name)) for name in ("late", "levels", "steps")]
+        pairs.append((block.early.T, now.early.T))
+    else:
+        pairs = [(block.matrix, now.matrix)]
+    differs = np.zeros(len(rows_[0]), bool)
+    for one, other in pairs:
+        differs |= (one[rows_[0]] != other[rows_[1]]).reshape(len(differs), -1).any(axis=1)
+    return {int(n) for n in lists[0][rows_[0]][differs]}
 
 
 def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Any:

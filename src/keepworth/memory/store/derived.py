@@ -22,7 +22,7 @@ from keepworth.memory.item import Scope
 from keepworth.memory.search import first_pass
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.first_pass import FirstPass
-from keepworth.memory.search.index import Block, DenseIndex, RankedTexts, VectorIndex, Within
+from keepworth.memory.search.index import Block, DenseIndex, RankedTexts, VectorIndex, Within, counts_spellings
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
@@ -485,7 +485,9 @@ class Derived:
             self._to_keep = bool(self._lacking) or (connection.in_file and read[-1][1] >= 2 * blocks.ITEMS)
         else:
             self._note_read(connection, read)
-        held.index = FirstPass(dimension, block) if coded else DenseIndex(dimension, block)
+        model = scalar(connection, "SELECT model FROM vector_sets WHERE id = ?", (set_id,))
+        by_signs = not counts_spellings(str(model))
+        held.index = FirstPass(dimension, block, by_signs=by_signs) if coded else DenseIndex(dimension, block)
 
     def _note_read(self, connection: AnyConnection, parts: Sequence[blocks.Part]) -> None:
         """Note which blocks were damaged, and whether there are blocks to write."""

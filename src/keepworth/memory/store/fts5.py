@@ -213,13 +213,13 @@ class RowLengths:
             numbers, times = _counted(places)
             weight = math.log((rows - len(numbers) + 0.5) / (len(numbers) + 0.5)) if len(numbers) <= rows else 0.0
             if mask is not None:
-                kept = in_mask(mask, numbers)
-                numbers, times = numbers[kept], times[kept]
+                here = in_mask(mask, numbers)
+                numbers, times = numbers[here], times[here]
             parts.append((weight if weight > 0.0 else FTS5_LEAST, numbers, times.astype(np.float64)))
-        found = np.concatenate([numbers for _, numbers, _ in parts])
-        if not len(found):
+        joined = np.concatenate([numbers for _, numbers, _ in parts])
+        if not len(joined):
             return []
-        numbers, _ = _counted(np.sort(found))  # `np.unique` takes ten times as long
+        numbers, _ = _counted(np.sort(joined))  # `np.unique` takes ten times as long
         if numbers[0] < 0 or numbers[-1] >= len(held):
             return None
         lengths = held[numbers].astype(np.float64)
@@ -228,8 +228,8 @@ class RowLengths:
         norm = FTS5_K1 * (1.0 - FTS5_B + FTS5_B * lengths / (sum(sizes) / rows))
         scores = np.zeros(len(numbers))
         for weight, of_term, frequency in parts:
-            here = np.searchsorted(numbers, of_term)
-            scores[here] += weight * ((frequency * (FTS5_K1 + 1.0)) / (frequency + norm[here]))
+            at = np.searchsorted(numbers, of_term)
+            scores[at] += weight * ((frequency * (FTS5_K1 + 1.0)) / (frequency + norm[at]))
         return [int(n) for n in numbers[best(scores, count)]]
 
 

@@ -372,6 +372,8 @@ def _unlike(connection: AnyConnection, set_id: int, block: Block, span: Range, o
     append_rows(now, connection, set_id, "v.n > ? AND v.n <= ?", span)
     lists = [block.numbers[: block.size], now.numbers[: now.size]]
     numbers = np.setdiff1d(np.intersect1d(lists[0], lists[1]), outdated)
+    if not len(numbers):
+        return set()
     rows_ = [np.flatnonzero(np.isin(listed, numbers)) for listed in lists]
     if len(rows_[0]) != len(rows_[1]):
         return {int(n) for n in numbers if np.count_nonzero(lists[0] == n) != np.count_nonzero(lists[1] == n)}

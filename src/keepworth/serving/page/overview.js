@@ -92,7 +92,7 @@ async function worth(ledger) {
   const points = ledger.rewarded && ledger.span ? 100 * cost / (ledger.rewarded * ledger.span) : 0;
   return make("section", {}, head,
     make("p", { class: "note" }, `${number(known.length)} ${known.length === 1 ? "item was" : "items were"} shown with a reward. ${tested
-      ? `${number(count("helps"))} surely ${count("helps") === 1 ? "helps" : "help"}, ${number(count("harms"))} surely ${count("harms") === 1 ? "harms" : "harm"}. Withholding has ${points < 0 ? "gained" : "cost"} ${Math.abs(points).toFixed(2)} points of 100 an episode.`
+      ? `${number(count("helps"))} surely ${count("helps") === 1 ? "helps" : "help"}, ${number(count("harms"))} surely ${count("harms") === 1 ? "harms" : "harm"}. Leaving items out by chance has cost ${points > 0.005 ? `${points.toFixed(2)} points of 100 an episode` : "nothing"} so far.`
       : "None was withheld or kept by chance yet, so what they add is not known. In a few searches of episodes one item is withheld: that takes more episodes."}`),
     table("What single items add", [["item", false], ["effect", true], ["", false], ["95 % interval", false], ["verdict", false], ["shown", true], ["withheld", true]],
       listed.map((each, place) => [[make("a", { href: `#/memory/${encodeURIComponent(each.item)}` }, each.item), " ", said(texts[place], 120)], each.shown + each.withheld ? signed(each.effect) : "none yet",

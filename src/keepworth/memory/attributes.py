@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from keepworth.memory.change_frames import around, differ_in_value, is_number, spell_out, times_patterns, without
 from keepworth.memory.change_gates import about_others
 from keepworth.memory.change_rules import told_apart
 from keepworth.memory.change_signs import reading
@@ -37,6 +38,19 @@ _CLAUSE = re.compile(
     r"\s*[.;!?:,]\s+|\s+[-–—]+\s+|,?\s(?:and|but|so|because|while|und|aber|weil|et|mais|y|pero)\s", re.IGNORECASE
 )
 _SUBJECT = re.compile(r"(?:(?i:i|we|(?:my|our|the) [\w'-]+)|[A-ZÀ-Þ][\w'-]+)(?= )")
+_OURS = re.compile(r"\b(?:my|our|unsere?n?|meine?n?|mon|ma|notre|mi|goodbye|farewell|so long),? $", re.IGNORECASE)
+_NOTE = re.compile(r"(?:(?:the|my|our) )?(?P<new>(?:new|updated|corrected) )?(?P<n>(?:[\w'-]+ ){0,3}[\w'-]+): (?P<v>\S.*)", re.IGNORECASE)
+"""A note of a value: "New door code: 8823"."""
+_NEW = re.compile(
+    r"^(?P<my>(?:(?:my|our|the|meine?|unsere?|die|der|das|mon|ma|notre|le|la|mi|nuestr[oa]|el) )?)(?:new|neue[rs]?|nouve\w+|nuev[oa]) (?=\w)"
+    r"|(?<=^mi )(?P<n>\w+ )nuev[oa] |^(?P<the>the |our |my )(?:correct|updated|current) (?=\w)",
+    re.IGNORECASE,
+)
+"""What is said of the new one of a kind."""
+_TURNED = re.compile(r"(?P<verb>\w+) (?P<who>ich|wir) (?P<rest>.+)", re.IGNORECASE)
+"""The German order behind an adverb: "Seit Mai wohne ich in Köln"."""
+_WITH = re.compile(r"^ (?:v?\d[\d.]*\b|with .+)")
+"""What stands behind a product that does not say what it is used for."""
 _HOUR = re.compile(r"(?:about |around )?(\w+)", re.IGNORECASE)
 _NUMBER = re.compile(r"[$€£]?\d")
 
@@ -76,7 +90,7 @@ def changes(old: str, new: str) -> int:
     sure = max(
         (_ends(before, after, old, new) for after in newer for before in older if before.name == after.name), default=0
     )
-    return sure or int(_is_named_as_ended(old, new))
+    return sure or int(_is_named_as_ended(old, new) or differ_in_value(old, new))
 
 
 def _ends(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -> int:
@@ -110,31 +124,47 @@ def _is_mentioned(before: StatedAttribute, after: StatedAttribute, old: str, new
 
 
 def _is_named_as_ended(old: str, new: str) -> bool:
-    """Return whether the newer statement names the value of the older one as what something else has taken the place of."""
+    """Return whether the newer statement names what the older one tells as over, or as what something else has taken the place
+    of."""
     before, after = read(old), read(new)
     adverbs = {stem for stem, word in zip(after.stems, after.tokens, strict=True) if word.endswith("ly")}
     strangers = after.subject - before.content - stem_list("agents") - adverbs
-    if before.is_past or after.others or before.others:
+    if before.is_past or after.others != before.others or before.speaker != after.speaker:
         return False
-    mine = before.speaks_of_me or not before.subject
-    for gone in _ended(new):
-        rest = before.content - gone - (before.subject if before.says_what_it_is else frozenset())
-        used = any(one.name.startswith("use ") and one.value == gone for one in tells(old))
-        same = mine or used or before.subject <= after.content
-        if strangers and "me" not in after.tokens and not gone <= after.subject:
+    subject = before.subject if before.verb < len(before.tokens) else frozenset[str]()
+    mine = before.speaks_of_me or not subject
+    for kind, gone, ours in _ended(new):
+        if not gone or (strangers and "me" not in after.tokens and not ours and not gone <= after.subject):
             continue
-        if gone and same and gone <= before.content - before.subject and len(rest - after.content) <= MOST_BESIDE:
+        if kind == "over" and not gone.isdisjoint(stem_list("kin")):
+            continue
+        if kind == "over" and before.subject == gone:
+            return True
+        rest = before.content - gone - (subject if before.says_what_it_is else frozenset()) - stem_list("frequency")
+        used = any(one.name.startswith("use ") and one.value == gone for one in tells(old))
+        same = mine or used or subject <= after.content
+        named = before.content if kind == "deed" else before.content - subject
+        if same and gone <= named and len(rest - after.content) <= MOST_BESIDE:
             return True
     return False
 
 
 @lru_cache(4096)
-def _ended(text: str) -> tuple[frozenset[str], ...]:
-    plain = _without("change", read(text).plain.strip(" .!"))
-    if len(plain) > LONGEST or _around("none").search(plain):
+def _ended(text: str) -> tuple[tuple[str, frozenset[str], bool], ...]:
+    """Return what a statement names as over: in what kind of sentence, the stems of it, and whether it belongs to who speaks."""
+    plain = re.sub(r"\bya no\b", "ya_no", without("change", without("corrects", spell_out(text))), flags=re.IGNORECASE)
+    plain = without("idle", plain)
+    if len(plain) > LONGEST or around("none").search(plain):
         return ()
-    matches = (pattern.search(clause) for clause in (plain, *_CLAUSE.split(plain)) for pattern in _ended_patterns())
-    return tuple(dict.fromkeys(content_of(match["o"]) for match in matches if match is not None))
+    clauses = tuple(dict.fromkeys((plain, *_CLAUSE.split(plain))))
+    matches = ((kind, pattern.search(clause)) for clause in clauses for kind, pattern in _ended_patterns())
+    return tuple(
+        dict.fromkeys(
+            (kind, content_of(match["o"]), _OURS.search(match.string[: match.start("o")]) is not None)
+            for kind, match in matches
+            if match is not None
+        )
+    )
 
 
 @lru_cache(4096)
@@ -145,31 +175,36 @@ def tells(text: str, *, anew: bool = False) -> tuple[StatedAttribute, ...]:
         text: The statement.
         anew: Return what may take the place of something older, of each clause, and not what the whole tells.
     """
-    plain = " ".join(_short(word) for word in read(text).plain.strip(" .!").split())
+    plain = spell_out(text)
     return () if len(plain) > LONGEST else tuple(dict.fromkeys(_read(plain, anew)))
 
 
-def _short(word: str) -> str:
-    return str(read_file("attributes")["around"]["short"].get(word.lower(), word))
-
-
 def _read(plain: str, anew: bool) -> Iterator[StatedAttribute]:
+    note = _NOTE.fullmatch(plain) if anew else None
+    if note is not None:
+        plain = f"the {note['new'] or ''}{note['n']} is {note['v']}"
     clauses = [part for part in _CLAUSE.split(plain) if part]
-    changed = any(_around(kind).search(plain) for kind in ("change", "adds")[: len(clauses)])
+    changed = any(around(kind).search(plain) for kind in ("change", "corrects", "adds")[: 1 + len(clauses)])
     if not anew and len(clauses) > 1 and len(plain.split()) > MOST_OF_TWO:
         return
-    first = _SUBJECT.match(_without("change", _without("idle", plain)))
+    first = _SUBJECT.match(without("change", without("idle", without("corrects", plain))))
     named = (
         [] if first is None else [f"{first[0]} {clause}" for clause in clauses[1:] if _SUBJECT.match(clause) is None]
     )
     # of what is older the whole counts: what says more than one thing is not replaced for one of them
     for sentence in dict.fromkeys((plain, *clauses, *named)) if anew else (plain,):
-        if _around("none").search(sentence) is not None:
+        if around("none").search(sentence) is not None:
             continue
-        bare = _without("change", _without("idle", sentence))
-        for one in dict.fromkeys((bare, _without("dates", bare))):
+        bare = without("change", without("idle", without("corrects", sentence)))
+        if (turned := _TURNED.fullmatch(bare)) is not None:
+            bare = f"{turned['who']} {turned['verb']} {turned['rest']}"
+        fresh = _NEW.sub(lambda match: match["my"] or match["the"] or match["n"] or "the ", bare, count=1) if anew else bare
+        changed = changed or fresh != bare
+        for one in dict.fromkeys((bare, fresh, without("dates", bare))):
             starts = {start: tuple(_starts(start, one)) for start in STARTS}
             for name, kind, start, pattern in _patterns():
+                if name == "count" and one != bare and one != fresh:
+                    continue  # "three meetings on Monday"
                 if anew and kind == "states" and not (changed or _single(name)):
                     continue
                 for head, rest in starts[start]:
@@ -205,16 +240,19 @@ def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: b
     thing = None if parts.get("n") == "" or (kind == "ends" and not noun) else _stems(noun)
     if noun and not thing:
         return None
+    if name == "count" and not word_list("prepositions").isdisjoint(noun.lower().split()):
+        return None
     if name == "state":
         name = f"state {_opposites()[value.lower()]}"
     if name == "does" and noun.split()[0].lower() not in _list("deeds"):
         return None
     if name == "use":
         kind_of, product = _product(value)
-        purpose = (
-            _words(value[len(product) :]) - purposes_of(kind_of) if value[len(product) :].strip() else frozenset[str]()
-        )
+        rest = _WITH.sub("", value[len(product) :]).strip()
+        purpose = _words(rest) - purposes_of(kind_of) if rest else frozenset[str]()
         name, value, thing = f"use {kind_of}", product, purpose
+        kind_words = {*kind_of.split(), *(purposes_of(kind_of) if parts.get("x") else ())}
+        about -= {stem(word) for word in kind_words}
     return StatedAttribute(name, about, thing, _words(value), _sorts(name, value), kind, changed or kind != "states")
 
 
@@ -237,12 +275,7 @@ def _sorts(name: str, value: str) -> frozenset[str]:
 
 
 def _times(value: str) -> frozenset[str]:
-    return frozenset(sort for sort, pattern in _times_patterns().items() if pattern.search(value))
-
-
-@cache
-def _times_patterns() -> dict[str, re.Pattern[str]]:
-    return {sort: re.compile(pattern, re.IGNORECASE) for sort, pattern in read_file("attributes")["sorts"].items()}
+    return frozenset(sort for sort, pattern in times_patterns().items() if pattern.search(value))
 
 
 def _is_hour(value: str) -> bool:
@@ -269,8 +302,9 @@ def _product(value: str) -> tuple[str, str]:
 def _stems(phrase: str) -> frozenset[str]:
     """Return the stems of the words that name a person or a thing."""
     same, telling = read_file("attributes")["around"]["same"], word_list("theirs") | word_list("ways from")
+    letters = frozenset(word for word in phrase.split() if len(word) == 1 and word.isupper() and word != "I")
     words = [same.get(word, word) for word in phrase.lower().split()]
-    return frozenset(stem(word) for word in words if word and (word in telling or word not in word_list("small")))
+    return letters | {stem(word) for word in words if word and (word in telling or word not in word_list("small"))}
 
 
 def _fits(of: str, value: str) -> bool:
@@ -292,13 +326,15 @@ def _fits(of: str, value: str) -> bool:
     if of == "colour":
         return value.lower() in word_list("colours")
     if of == "often":
-        return _around("often").fullmatch(value) is not None
+        return around("often").fullmatch(value) is not None
     if of == "department":
         return value.lower() in _list("department")
     if of == "state":
         return value.lower() in _opposites()
     if of == "name":
         return value[0].isupper() and len(value.split()) < 3
+    if of == "name of a place":
+        return all(word[0].isupper() for word in value.split()) and len(value.split()) < 4
     if of == "object":
         return (
             not times
@@ -337,19 +373,20 @@ def _single(name: str) -> bool:
 
 
 @cache
-def _around(name: str) -> re.Pattern[str]:
-    words = "|".join(" ".join(read_file("attributes")["around"][name].split()).split(" / "))
-    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+def _ended_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    data = read_file("attributes")
+    return tuple(
+        (kind, _compile(sentence))
+        for kind, sentences in data["ended"].items()
+        for sentence in " ".join(sentences.split()).split(" / ")
+    )
 
 
-@cache
-def _ended_patterns() -> tuple[re.Pattern[str], ...]:
-    sentences = " ".join(read_file("attributes")["ended"]["instead"].split()).split(" / ")
-    return tuple(re.compile(sentence, re.IGNORECASE) for sentence in sentences)
-
-
-def _without(name: str, sentence: str) -> str:
-    return " ".join(_around(name).sub(" ", sentence).replace(" ,", ",").strip(" ,").split())
+def _compile(sentence: str) -> re.Pattern[str]:
+    """Compile a sentence of the table, in which {name} stands for a part."""
+    return compile_pattern(
+        re.sub(r"\{([a-z]\w*)\}", lambda part: f"%{part[1]}%", sentence.strip()), parts=read_file("attributes")["parts"]
+    )
 
 
 @cache
@@ -366,6 +403,5 @@ def _patterns() -> tuple[tuple[str, str, str, re.Pattern[str]], ...]:
             for sentence in " ".join(listed.get(kind, "").split()).split(" / ") if listed.get(kind) else ():
                 start = next((start for start in STARTS if start and sentence.startswith(f"{{{start}}} ")), "")
                 rest = sentence[len(start) + 3 :] if start else sentence
-                text = re.sub(r"\{(\w+)\}", lambda part: f"%{part[1]}%", rest.strip())
-                patterns.append((name, kind, start, compile_pattern(text, parts=data["parts"])))
+                patterns.append((name, kind, start, _compile(rest)))
     return tuple(patterns)

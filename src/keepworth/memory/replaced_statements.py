@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
 from keepworth.memory.attributes import changes
+from keepworth.memory.change_frames import about_bare_value
 from keepworth.memory.change_gates import about_others, attributes_differ
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
@@ -51,6 +52,9 @@ def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, fl
     sureness = {item.id: changes(item.text, text) for item in listed}
     if surest := max(sureness.values(), default=0):
         return [id for id, sure in sureness.items() if sure == surest]
+    place = about_bare_value([item.text for item in listed], text)
+    if place is not None:
+        return [listed[place].id]
     near = None if nearness is None else [nearness.get(item.id, 0.0) for item in listed]
     place = closed_among([item.text for item in listed], text, near)
     if place is not None:

@@ -1,0 +1,168 @@
+"""Tells whether two statements are one sentence with two values, and which statement a value without a sentence is about.
+
+    differ_in_value("I like my steak rare.", "I like my steak well done now.")  ->  True
+    about_bare_value(["I drink coffee.", "I live in Leeds."], "These days it's tea.")  ->  0
+
+Nothing has to be known of what the sentence is about, and it may be in any of the languages whose words of change are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+
+from keepworth.memory.change_signs import is_past
+from keepworth.memory.patterns import read_file
+from keepworth.memory.switches import kinds_of
+from keepworth.memory.wording import content_of, number_words, read, stem, stem_list, word_list
+
+LONGEST_VALUE = 3
+"""The most words of a value, without small ones."""
+LONGEST_BARE = 6
+"""The most words of a sentence that is hardly more than a value."""
+_ENDING = re.compile(r"[.!,;:]+(?= |$)")
+_AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
+_NUMBER = re.compile(r"[$€£]?\d[\d.,:]*[$€£%]?")
+
+
+def around(name: str) -> re.Pattern[str]:
+    """Return the pattern of the words of one kind that stand around what is told, of `attributes.toml`."""
+    return _around(name)
+
+
+@lru_cache(32)
+def _around(name: str) -> re.Pattern[str]:
+    words = "|".join(" ".join(read_file("attributes")["around"][name].split()).split(" / "))
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+
+
+def without(name: str, sentence: str) -> str:
+    """Return a sentence without the words of one kind that stand around what is told."""
+    return " ".join(around(name).sub(" ", sentence).replace(" ,", ",").strip(" ,:").split())
+
+
+def spell_out(text: str) -> str:
+    """Return what a statement says, without the name of its speaker, dates and short forms."""
+    short = read_file("attributes")["around"]["short"]
+    return " ".join(str(short.get(word.lower(), word)) for word in read(text).plain.strip(" .!").split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence without words of change. words: as they are written; stems: of each of them; verb: the place of its verb;
+    changed: whether it had words of a change."""
+
+    words: tuple[str, ...]
+    stems: tuple[str, ...]
+    verb: int
+    changed: bool
+
+
+@lru_cache(4096)
+def _sentence(text: str) -> _Sentence | None:
+    plain = spell_out(text)
+    changed = around("change").search(plain) is not None or around("corrects").search(plain) is not None
+    if around("none").search(plain) is not None:
+        return None
+    for kind in ("corrects", "idle", "change"):
+        plain = without(kind, plain)
+    words = _AM.sub("", _ENDING.sub("", plain)).split()
+    verb = read(" ".join(words)).verb
+    return _Sentence(tuple(words), tuple(map(stem, words)), verb, changed) if words else None
+
+
+def differ_in_value(old: str, new: str) -> bool:
+    """Return whether the newer statement is the older one with a word of change and another value."""
+    after = _sentence(new)
+    before = _sentence(old) if after is not None and after.changed else None
+    if before is None or after is None or before.changed or before.stems == after.stems:
+        return False
+    pairs = zip(before.stems, after.stems, strict=False)
+    head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    most = min(len(before.stems), len(after.stems)) - head
+    ends = zip(reversed(before.stems), reversed(after.stems), strict=False)
+    tail = min(most, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends)))
+    if not before.verb < head or before.verb != after.verb or is_past(before.words[before.verb].lower()):
+        return False
+    values = [one.words[head : len(one.words) - tail] for one in (before, after)]
+    same = (*before.words[:head], *before.words[len(before.words) - tail :])
+    return (
+        all(0 < len(content_of(" ".join(value)) or value) <= LONGEST_VALUE for value in values)
+        and bool(_content(same) - stem_list("light"))
+        and _content(same).isdisjoint(stem_list("additive") - {"like", "lik"})
+        and _kind(values[0]) == _kind(values[1])
+        and _counts_the_same(*values)
+    )
+
+
+def _content(words: Sequence[str]) -> frozenset[str]:
+    return frozenset(stem(word) for word in words if word.lower() not in word_list("small"))
+
+
+def _counts_the_same(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two values that are numbers count the same, as far as they say what."""
+    counted = [_content([word for word in value if not is_number(word)]) for value in (one, other)]
+    return not any(map(is_number, (*one, *other))) or counted[0] == counted[1]
+
+
+def _kind(words: Sequence[str]) -> str:
+    """Return what tells a value apart from others that may hold beside it: its preposition, and whether it is a time or counts."""
+    first = words[0].lower()
+    place = first if first in word_list("placing") else ""
+    text = " ".join(words)
+    times = [sort for sort, pattern in times_patterns().items() if pattern.search(text)]
+    numbers = any(is_number(word) for word in words)
+    return f"{place} {times[:1]} {numbers}"
+
+
+@lru_cache(1)
+def times_patterns() -> dict[str, re.Pattern[str]]:
+    """Return the pattern of each kind of times."""
+    return {sort: re.compile(pattern, re.IGNORECASE) for sort, pattern in read_file("attributes")["sorts"].items()}
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word is a number, in figures or not."""
+    return _NUMBER.fullmatch(word) is not None or word.lower() in number_words("counts")
+
+
+def about_bare_value(olds: Sequence[str], new: str) -> int | None:
+    """Return the place of the only older statement whose value is of the same kind as one that is told without a sentence."""
+    after = _sentence(new)
+    if after is None or not after.changed or len(after.words) > LONGEST_BARE:
+        return None
+    bare = around("bare").match(" ".join(after.words))
+    words = after.words[len(bare[0].split()) :] if bare is not None else after.words
+    kinds = _kinds_of_value(words)
+    if not kinds or (bare is None and not stem_list("verbs").isdisjoint(after.stems)):
+        return None
+    places = [at for at, old in enumerate(olds) if _has_value(old, words, kinds)]
+    return places[0] if len(places) == 1 else None
+
+
+def _has_value(old: str, words: Sequence[str], kinds: frozenset[str]) -> bool:
+    before = _sentence(old)
+    if before is None or before.changed or read(old).is_past or before.verb >= len(before.words):
+        return False
+    behind = before.words[before.verb + 1 :]
+    values = {place: _kinds_of_value(behind[place:]) for place in range(len(behind))}
+    return any(kinds & of for of in values.values()) and not _content(words) <= _content(behind)
+
+
+def _kinds_of_value(words: Sequence[str]) -> frozenset[str]:
+    """Return of which kinds of values, of which one holds at a time, a phrase is."""
+    while words and words[0].lower() in word_list("the") | word_list("placing"):
+        words = words[1:]
+    if not words:
+        return frozenset()
+    text = " ".join(words).lower()
+    if (len(words) > 1 and is_number(words[0])) or (len(words) > 2 and is_number(words[1])):
+        return frozenset(["counted " + " ".join(sorted(_content([word for word in words if not is_number(word)])))])
+    kinds = kinds_of(text) or kinds_of(words[-1].lower())
+    for name in ("colours", "languages"):
+        if text in word_list(name):
+            kinds |= {name}
+    return kinds | frozenset(sort for sort, pattern in times_patterns().items() if pattern.fullmatch(text))

@@ -4,7 +4,9 @@
 
 Pairs of an older and a newer statement are in `tests/memory/change_pairs.json`: changes, and near misses that only look like
 one. Most were written without knowledge of the signs that are weighed, and are split by the older statement: "fit" is what is
-fitted to here, with the lists of `tests/memory/changes.json` that rules were written against; "test" and "plain_test" never are.
+fitted to here, with the lists that rules were written against: those of `tests/memory/changes.json`, "development" and "beside" of
+the pairs, and the halves for development of `tests/memory/change_subjects.json`. "test", "plain_test" and what is held out never
+are.
 Beside them each newer statement is paired with the older ones of other pairs that share most words with it. LongMemEval, if it is
 given, adds statements of one conversation that share words: what people say in passing replaces hardly anything.
 
@@ -29,6 +31,8 @@ from keepworth.methods.writers._statements import claims
 
 TESTS = Path(__file__).parents[2] / "tests" / "memory"
 WEIGHTS = Path(__file__).parents[2] / "src" / "keepworth" / "memory" / "change_weights.toml"
+PAIRS, SUBJECTS = ("fit", "development", "beside"), ("development", "more_development")
+"""The lists of pairs, and the halves of the subjects, that are fitted to."""
 NEAR_MISSES = 0.02
 """The share of near misses that may be replaced."""
 PENALTY, CROSSED, IN_PASSING = 10.0, 0.5, 0.3
@@ -43,14 +47,19 @@ Array = npt.NDArray[np.float64]
 
 def listed() -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Returns the changes, the near misses, and pairs of statements that were not written as a pair."""
-    pairs = json.loads((TESTS / "change_pairs.json").read_text("utf-8"))["fit"]
+    pairs = json.loads((TESTS / "change_pairs.json").read_text("utf-8"))
     lists = json.loads((TESTS / "changes.json").read_text("utf-8"))
-    changes, near = ([(old, new) for old, new in pairs[name]] for name in ("changes", "near_misses"))
+    subjects = json.loads((TESTS / "change_subjects.json").read_text("utf-8"))
+    plain = [case for half in SUBJECTS for case in subjects[half]["changes"]]
+    changes = [(old, new) for half in PAIRS for old, new in pairs[half]["changes"]]
+    changes += [(case["old"], case["new"]) for case in plain]
+    near = [(old, new) for half in PAIRS for old, new in pairs[half]["near_misses"]]
+    near += [(case["old"], case["new"]) for half in SUBJECTS for case in subjects[half]["near_misses"]]
     for name in ("changes", "siblings"):
         changes += [(case["old"], case["new"]) for case in lists[name]]
     for name in ("near_misses", "other_near_misses"):
         near += [(case["old"], case["new"]) for case in lists[name]]
-    others: list[Pair] = []
+    others = [(case["other"], case["new"]) for case in plain]
     for case in (case for name in ("changes", "siblings") for case in lists[name]):
         told = [case["old"], *case["others"]]
         others += [(old, case["new"]) for old in case["others"]]

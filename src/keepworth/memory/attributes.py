@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from keepworth.memory.change_frames import around, differ_in_value, is_number, spell_out, times_patterns, without
-from keepworth.memory.change_gates import about_others
+from keepworth.memory.change_gates import about_others, is_of_the_new_one
 from keepworth.memory.change_rules import told_apart
 from keepworth.memory.change_signs import reading
 from keepworth.memory.patterns import compile_pattern, read_file
@@ -83,7 +83,7 @@ def changes(old: str, new: str) -> int:
     name the same thing, 1 if one names it by more words, 0 if it does not."""
     if max(len(old), len(new)) > LONGEST or old == new or "?" in new or "?" in old:
         return 0
-    if read(old).speaker != read(new).speaker:
+    if read(old).speaker != read(new).speaker or is_of_the_new_one(read(old), read(new)):
         return 0
     newer = tells(new, anew=True)
     older = tells(old) if newer and switch(old, new) is not False else ()
@@ -99,7 +99,8 @@ def _ends(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -
     if after.kind == "ends":
         over = not after.value or not after.value.isdisjoint(before.value)
     else:
-        over = (after.changed or _single(after.name)) and _exclude(before, after)
+        risen = after.name == "profession" and after.changed and before.value < after.value
+        over = risen or ((after.changed or _single(after.name)) and _exclude(before, after))
     if not over:
         return 0
     if before.thing == after.thing or after.thing is None or before.thing is None:
@@ -138,6 +139,8 @@ def _is_named_as_ended(old: str, new: str) -> bool:
             continue
         if kind == "over" and not gone.isdisjoint(stem_list("kin")):
             continue
+        if gone & before.action and not subject <= after.content:
+            continue  # "My dog sleeps on the couch", "No more sleeping on the couch for me"
         if kind == "over" and before.subject == gone:
             return True
         rest = before.content - gone - (subject if before.says_what_it_is else frozenset()) - stem_list("frequency")
@@ -236,7 +239,8 @@ def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: b
         return None
     owner, _, noun = (parts.get("n") or "").replace("s' ", "s's ").rpartition("'s ")
     noun, *whose = re.split(r" (?:of|for) (?:the |my |our )?", noun, maxsplit=1)
-    about = _stems(" ".join((parts.get("who") or "", owner, *whose, parts.get("x") or "")))
+    role = (parts.get("y") or "").rpartition(" ")[0]  # "my work laptop is a MacBook" is about work
+    about = _stems(" ".join((parts.get("who") or "", owner, *whose, parts.get("x") or "", role)))
     thing = None if parts.get("n") == "" or (kind == "ends" and not noun) else _stems(noun)
     if noun and not thing:
         return None
@@ -251,7 +255,7 @@ def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: b
         rest = _WITH.sub("", value[len(product) :]).strip()
         purpose = _words(rest) - purposes_of(kind_of) if rest else frozenset[str]()
         name, value, thing = f"use {kind_of}", product, purpose
-        kind_words = {*kind_of.split(), *(purposes_of(kind_of) if parts.get("x") else ())}
+        kind_words = {*kind_of.split(), *(purposes_of(kind_of) if parts.get("x") or role else ())}
         about -= {stem(word) for word in kind_words}
     return StatedAttribute(name, about, thing, _words(value), _sorts(name, value), kind, changed or kind != "states")
 
@@ -324,7 +328,7 @@ def _fits(of: str, value: str) -> bool:
     if of in ("digits", "@"):
         return re.match(r"\+?\d", value) is not None if of == "digits" else "@" in value
     if of == "colour":
-        return value.lower() in word_list("colours")
+        return value.split()[-1].lower() in word_list("colours") or not times
     if of == "often":
         return around("often").fullmatch(value) is not None
     if of == "department":

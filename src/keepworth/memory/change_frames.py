@@ -91,7 +91,7 @@ def differ_in_value(old: str, new: str) -> bool:
     same = (*before.words[:head], *before.words[len(before.words) - tail :])
     return (
         all(0 < len(content_of(" ".join(value)) or value) <= LONGEST_VALUE for value in values)
-        and bool(_content(same) - stem_list("light"))
+        and bool(_content(same) - stem_list("light") - {"work"} or "work" in _content(same))
         and _content(same).isdisjoint(stem_list("additive") - {"like", "lik"})
         and _kind(values[0]) == _kind(values[1])
         and _counts_the_same(*values)
@@ -114,6 +114,8 @@ def _kind(words: Sequence[str]) -> str:
     place = first if first in word_list("placing") else ""
     text = " ".join(words)
     times = [sort for sort, pattern in times_patterns().items() if pattern.search(text)]
+    if not times and around("often").search(text) is not None:
+        times = ["day"]
     numbers = any(is_number(word) for word in words)
     return f"{place} {times[:1]} {numbers}"
 

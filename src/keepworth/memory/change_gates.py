@@ -22,7 +22,7 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _is_turned_round(old.wording, new.wording)
         or _times_differ(old, new)
         or _directions_differ(old.wording, new.wording)
-        or _is_of_the_new_one(old.wording, new.wording)
+        or is_of_the_new_one(old.wording, new.wording)
         or _are_two_events(old, new)
         or _settings_differ(old.wording, new.wording)
         or _is_only_the_value(old.wording, new.wording)
@@ -139,7 +139,7 @@ def _directions_differ(old: Wording, new: Wording) -> bool:
     )
 
 
-def _is_of_the_new_one(old: Wording, new: Wording) -> bool:
+def is_of_the_new_one(old: Wording, new: Wording) -> bool:
     """Return whether the older is about the old thing and the newer about the new one: "The old server has 16 GB"."""
     before, after = set(old.tokens[: old.verb]), set(new.tokens[: new.verb])
     was, becomes = word_list("old ones"), word_list("new ones")

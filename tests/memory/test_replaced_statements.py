@@ -226,6 +226,32 @@ def test_unrelated_statement_does_not_replace(old: str, new: str, notes: Memory)
     assert old in say(notes, user, 2, new)
 
 
+@pytest.mark.parametrize(("old", "new", "gone"), [
+    ("The party starts at 8.", "Sorry, the party starts at 7.", True),
+    ("The party starts at 8.", "Sorry, the concert starts at 7.", False),
+    ("I like my steak rare.", "I like my steak well done now.", True),
+    ("I like my steak rare.", "My wife likes her steak well done now.", False),
+    ("I have coffee in the morning.", "These days it's tea.", True),
+    ("I have coffee in the morning.", "Dad drinks tea these days.", False),
+    ("We have a boat.", "The boat sank in the storm.", True),
+    ("We have a boat.", "We painted the boat.", False),
+    ("I'm waiting for my visa.", "My visa came through.", True),
+    ("I'm waiting for my visa.", "My credit card came through.", False),
+    ("We use Trello.", "Not Trello any more, Linear.", True),
+    ("Our Wi-Fi password is swordfish.", "New Wi-Fi password: marlin7.", True),
+    ("Ich rauche.", "Ich rauche nicht mehr.", True),
+    ("Ich rauche.", "Mein Vater raucht nicht mehr.", False),
+    ("Ich wohne in Bonn.", "Seit Mai wohne ich in Köln.", True),
+    ("J'ai un chien.", "Mon chien est mort.", True),
+    ("J'ai un chien.", "Mon chien est content.", False),
+    ("Tomo café por la mañana.", "Ya no tomo café por la mañana, tomo té.", True),
+])  # fmt: skip
+def test_change_told_in_other_words_replaces(old: str, new: str, gone: bool, notes: Memory) -> None:
+    user = f"other words {old} {new}"
+    before = say(notes, user, 1, old, "My sister plays chess.")
+    assert before - say(notes, user, 20, new) == ({old} if gone else set())
+
+
 WORDS = st.sampled_from(
     ["I", "my", "was", "now", "from", "to", "sold", "3", "3pm", "May", ",", ".", "?", "not", "rent"]
 )

@@ -39,7 +39,10 @@ _CLAUSE = re.compile(
 )
 _SUBJECT = re.compile(r"(?:(?i:i|we|(?:my|our|the) [\w'-]+)|[A-ZÀ-Þ][\w'-]+)(?= )")
 _OURS = re.compile(r"\b(?:my|our|unsere?n?|meine?n?|mon|ma|notre|mi|goodbye|farewell|so long),? $", re.IGNORECASE)
-_NOTE = re.compile(r"(?:(?:the|my|our) )?(?P<new>(?:new|updated|corrected) )?(?P<n>(?:[\w'-]+ ){0,3}[\w'-]+): (?P<v>\S.*)", re.IGNORECASE)
+_NOTE = re.compile(
+    r"(?:(?:the|my|our) )?(?P<new>(?:new|updated|corrected) )?(?P<n>(?:[\w'-]+ ){0,3}[\w'-]+): (?P<v>\S.*)",
+    re.IGNORECASE,
+)
 """A note of a value: "New door code: 8823"."""
 _NEW = re.compile(
     r"^(?P<my>(?:(?:my|our|the|meine?|unsere?|die|der|das|mon|ma|notre|le|la|mi|nuestr[oa]|el) )?)(?:new|neue[rs]?|nouve\w+|nuev[oa]) (?=\w)"
@@ -49,6 +52,7 @@ _NEW = re.compile(
 """What is said of the new one of a kind."""
 _TURNED = re.compile(r"(?P<verb>\w+) (?P<who>ich|wir) (?P<rest>.+)", re.IGNORECASE)
 """The German order behind an adverb: "Seit Mai wohne ich in Köln"."""
+_BECAUSE = re.compile(r" (?:by|because|due to|since) ")
 _WITH = re.compile(r"^ (?:v?\d[\d.]*\b|with .+)")
 """What stands behind a product that does not say what it is used for."""
 _HOUR = re.compile(r"(?:about |around )?(\w+)", re.IGNORECASE)
@@ -94,7 +98,9 @@ def changes(old: str, new: str) -> int:
 
 
 def _ends(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -> int:
-    if before.kind == "ends" or not (before.about == after.about or _is_mentioned(before, after, old, new)):
+    named = after.kind == "news" and not after.about and before.thing == after.thing and new.lower().startswith("the ")
+    same = before.about == after.about or named  # "My daughter's recital", "the recital"
+    if before.kind == "ends" or not (same or _is_mentioned(before, after, old, new)):
         return 0
     if after.kind == "ends":
         over = not after.value or not after.value.isdisjoint(before.value)
@@ -108,7 +114,8 @@ def _ends(before: StatedAttribute, after: StatedAttribute, old: str, new: str) -
     more = after.thing < before.thing if after.changed else after.kind == "news" and before.thing < after.thing
     if not more or not after.thing or before.name.startswith("use "):
         return 0
-    return int(not told_apart(read(old), read(new)) and not about_others(reading(old), reading(new)))
+    apart = told_apart(read(old), read(new))
+    return int(not apart and (after.kind == "ends" or not about_others(reading(old), reading(new))))
 
 
 def _exclude(before: StatedAttribute, after: StatedAttribute) -> bool:
@@ -201,7 +208,9 @@ def _read(plain: str, anew: bool) -> Iterator[StatedAttribute]:
         bare = without("change", without("idle", without("corrects", sentence)))
         if (turned := _TURNED.fullmatch(bare)) is not None:
             bare = f"{turned['who']} {turned['verb']} {turned['rest']}"
-        fresh = _NEW.sub(lambda match: match["my"] or match["the"] or match["n"] or "the ", bare, count=1) if anew else bare
+        fresh = (
+            _NEW.sub(lambda match: match["my"] or match["the"] or match["n"] or "the ", bare, count=1) if anew else bare
+        )
         changed = changed or fresh != bare
         for one in dict.fromkeys((bare, fresh, without("dates", bare))):
             starts = {start: tuple(_starts(start, one)) for start in STARTS}
@@ -235,6 +244,8 @@ def _starts(start: str, sentence: str) -> Iterator[tuple[dict[str, str], str]]:
 
 def _attribute(name: str, kind: str, parts: dict[str, str | None], *, changed: bool) -> StatedAttribute | None:
     value = (parts.get("o") if kind == "ends" else parts.get("v")) or ""
+    if name == "state":
+        value = _BECAUSE.split(value, maxsplit=1)[0]
     if kind != "ends" and not _fits(read_file("attributes")[name].get("of", ""), value):
         return None
     owner, _, noun = (parts.get("n") or "").replace("s' ", "s's ").rpartition("'s ")
@@ -273,6 +284,8 @@ def _sorts(name: str, value: str) -> frozenset[str]:
     times = _times(value)
     if times or not value or not _is_number(value):
         return times
+    if not _list("periods").isdisjoint(value.lower().split()[1:2]):
+        return frozenset(["duration"])
     return frozenset(
         word for word in content_of(value) if word.isalpha() and word not in {*number_words("counts"), *_list("tens")}
     )
@@ -289,7 +302,10 @@ def _is_hour(value: str) -> bool:
 
 
 def _is_number(value: str) -> bool:
-    return _NUMBER.match(value) is not None or value.split()[0].lower() in {*number_words("counts"), *_list("tens")}
+    first, *rest = value.lower().split()
+    if first in _list("a") and rest[:1] and rest[0] in _list("periods"):
+        return True
+    return _NUMBER.match(value) is not None or first in {*number_words("counts"), *_list("tens")}
 
 
 def _product(value: str) -> tuple[str, str]:

@@ -82,6 +82,7 @@ def differ_in_value(old: str, new: str) -> bool:
         return False
     pairs = zip(before.stems, after.stems, strict=False)
     head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    head -= head > 0 and before.words[head - 1].lower() in word_list("each")
     most = min(len(before.stems), len(after.stems)) - head
     ends = zip(reversed(before.stems), reversed(after.stems), strict=False)
     tail = min(most, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends)))
@@ -105,7 +106,7 @@ def _content(words: Sequence[str]) -> frozenset[str]:
 def _counts_the_same(one: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether two values that are numbers count the same, as far as they say what."""
     counted = [_content([word for word in value if not is_number(word)]) for value in (one, other)]
-    return not any(map(is_number, (*one, *other))) or counted[0] == counted[1]
+    return not (any(map(is_number, one)) and any(map(is_number, other))) or counted[0] == counted[1]
 
 
 def _kind(words: Sequence[str]) -> str:
@@ -116,7 +117,9 @@ def _kind(words: Sequence[str]) -> str:
     times = [sort for sort, pattern in times_patterns().items() if pattern.search(text)]
     if not times and around("often").search(text) is not None:
         times = ["day"]
-    numbers = any(is_number(word) for word in words)
+    if not times and first in ("at", "um", "à") and is_number(words[-1]):
+        times = ["clock"]
+    numbers = not times and any(is_number(word) for word in words)
     return f"{place} {times[:1]} {numbers}"
 
 
@@ -150,8 +153,8 @@ def _has_value(old: str, words: Sequence[str], kinds: frozenset[str]) -> bool:
     if before is None or before.changed or read(old).is_past or before.verb >= len(before.words):
         return False
     behind = before.words[before.verb + 1 :]
-    values = {place: _kinds_of_value(behind[place:]) for place in range(len(behind))}
-    return any(kinds & of for of in values.values()) and not _content(words) <= _content(behind)
+    phrases = (behind[start:end] for start in range(len(behind)) for end in {start + 1, start + 2, len(behind)})
+    return any(kinds & _kinds_of_value(phrase) for phrase in phrases) and not _content(words) <= _content(behind)
 
 
 def _kinds_of_value(words: Sequence[str]) -> frozenset[str]:

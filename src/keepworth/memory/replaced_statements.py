@@ -49,6 +49,8 @@ def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, fl
         nearness: By the id of each candidate, how near it is to the text in meaning, as a cosine; None if that is not known.
     """
     listed = list(candidates)
+    if read(text).plain.startswith("["):
+        return []  # the caption of a picture
     sureness = {item.id: changes(item.text, text) for item in listed}
     if surest := max(sureness.values(), default=0):
         return [id for id, sure in sureness.items() if sure == surest]

@@ -4,7 +4,7 @@
 
 Pairs of an older and a newer statement are in `tests/memory/change_pairs.json`: changes, and near misses that only look like
 one. Most were written without knowledge of the signs that are weighed, and are split by the older statement: "fit" is what is
-fitted to here, with the lists that rules were written against: those of `tests/memory/changes.json`, "development" and "beside" of
+fitted to here, with the lists that rules were made by: those of `tests/memory/changes.json`, "development" and "beside" of
 the pairs, and the halves for development of `tests/memory/change_subjects.json`. "test", "plain_test" and what is held out never
 are.
 Beside them each newer statement is paired with the older ones of other pairs that share most words with it. LongMemEval, if it is

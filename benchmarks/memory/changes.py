@@ -3,15 +3,16 @@
     python -m benchmarks.memory.changes --json benchmarks/memory/changes.json
     python -m benchmarks.memory.changes --data DATA
 
-The list, `tests/memory/change_subjects.json`, has changes and near misses of 72 subjects of life and work, a third of those that
-were added last in German, French and Spanish. Of each change a person says the older statement and another that is near in words,
-and 19 days later the newer statement: it is *replaced* if the older one is closed and nothing else, and *astray* if another is. Of
-each near miss a person says two statements that are both true, and it is *mistaken* if the first is closed. Rules on attributes
-were made by the subjects for development; nobody looked at what becomes of single cases of those that are held out. The halves
-named "more" were written by somebody who changed the rules later, but before reading them. Intervals of 95 % are over cases.
+The list, `tests/memory/change_subjects.json`, has changes and near misses of 72 subjects of life and work, a third of those
+that were added last in German, French and Spanish. Of each change a person says the older statement and another that is near in
+words, and 19 days later the newer statement: it is *replaced* if the older one is closed and nothing else, and *astray* if
+another is. Of each near miss a person says two statements that are both true, and it is *mistaken* if the first is closed.
+Rules on attributes were made by the subjects for development; nobody looked at what becomes of single cases of those that are
+held out. The halves named "more" were written by somebody who changed the rules later, but before reading them. Intervals of 95
+% are over cases.
 
-With --data, a folder as `benchmarks.memory.said` takes it, it counts instead how many of 1,000 statements of ordinary talk replace
-an older one: what people say in conversations of LoCoMo and of LongMemEval, where hardly any of it is a change.
+With --data, a folder as `benchmarks.memory.said` takes it, it counts instead how many of 1,000 statements of ordinary talk
+replace an older one: what people say in conversations of LoCoMo and of LongMemEval, where hardly any of it is a change.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from keepworth.memory.change_frames import around, differ_in_value, is_number, spell_out, times_patterns, without
+from keepworth.memory.change_frames import around, differ_in_value, spell_out, times_patterns, without
 from keepworth.memory.change_gates import about_others, is_of_the_new_one
 from keepworth.memory.change_rules import told_apart
 from keepworth.memory.change_signs import reading
@@ -45,7 +45,9 @@ _NOTE = re.compile(
 )
 """A note of a value: "New door code: 8823"."""
 _NEW = re.compile(
-    r"^(?P<my>(?:(?:my|our|the|meine?|unsere?|die|der|das|mon|ma|notre|le|la|mi|nuestr[oa]|el) )?)(?:new|neue[rs]?|nouve\w+|nuev[oa]) (?=\w)"
+    r"^(?P<my>(?:(?:my|our|the|meine?|unsere?|die|der|das|mon|ma|notre|le|la|mi|nuestr[oa]|el) )?)"
+    r"(?:new|neue[rs]?|nouve\w+|nuev[oa])"
+    r" (?=\w)"
     r"|(?<=^mi )(?P<n>\w+ )nuev[oa] |^(?P<the>the |our |my )(?:correct|updated|current) (?=\w)",
     re.IGNORECASE,
 )

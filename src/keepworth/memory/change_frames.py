@@ -110,7 +110,7 @@ def _counts_the_same(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _kind(words: Sequence[str]) -> str:
-    """Return what tells a value apart from others that may hold beside it: its preposition, and whether it is a time or counts."""
+    """Return what tells a value apart from others that may hold beside it: its preposition, whether it is a time, or counts."""
     first = words[0].lower()
     place = first if first in word_list("placing") else ""
     text = " ".join(words)

@@ -38,6 +38,7 @@ _CLAUSE = re.compile(
     r"\s*[.;!?:,]\s+|\s+[-–—]+\s+|,?\s(?:and|but|so|because|while|und|aber|weil|et|mais|y|pero)\s", re.IGNORECASE
 )
 _SUBJECT = re.compile(r"(?:(?i:i|we|(?:my|our|the) [\w'-]+)|[A-ZÀ-Þ][\w'-]+)(?= )")
+_SOMEBODY = re.compile(r"(?:an?|another|one of|some|someone|somebody|eine?|einer|une?|una|alguien) ", re.IGNORECASE)
 _OURS = re.compile(r"\b(?:my|our|unsere?n?|meine?n?|mon|ma|notre|mi|goodbye|farewell|so long),? $", re.IGNORECASE)
 _NOTE = re.compile(
     r"(?:(?:the|my|our) )?(?P<new>(?:new|updated|corrected) )?(?P<n>(?:[\w'-]+ ){0,3}[\w'-]+): (?P<v>\S.*)",
@@ -145,6 +146,8 @@ def _is_named_as_ended(old: str, new: str) -> bool:
     mine = before.speaks_of_me or not subject
     for kind, gone, ours in _ended(new):
         if not gone or (strangers and "me" not in after.tokens and not ours and not gone <= after.subject):
+            continue
+        if kind != "over" and not ours and _SOMEBODY.match(new) is not None:
             continue
         if kind == "over" and not gone.isdisjoint(stem_list("kin")):
             continue

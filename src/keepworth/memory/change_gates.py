@@ -26,7 +26,31 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _are_two_events(old, new)
         or _settings_differ(old.wording, new.wording)
         or _is_only_the_value(old.wording, new.wording)
+        or (_TOGETHER.match(new.wording.plain) is not None and _PARTED.search(new.wording.plain) is None)
+        or _IN_THE_PAST.search(old.wording.plain) is not None
+        or _AWAY.search(new.wording.plain) is not None
     )
+
+
+_TOGETHER = re.compile(r"(?:my |our )?\w+ (?:and|und|et|y) (?:I|ich|moi|yo|(?:my )?\w+) (?=\w)", re.IGNORECASE)
+"""What two do together says nothing of what they are to each other: "Tess and I went to Rome"."""
+_PARTED = re.compile(
+    r"\b(?:broken?|split|separat\w+|divorc\w+|married|engaged|over|no longer|any ?more|now|moved|left|sold|getrennt|geschieden|"
+    r"verheiratet|romp\w+|sépar\w+|mariés?|casamos|mud\w+|déménagé|gezogen)\b",
+    re.IGNORECASE,
+)
+_AWAY = re.compile(
+    r"\b(?:left|gone|parti|partie|gegangen|gefahren|fue|ido)\b.* (?:this morning|this afternoon|tonight|today|early|on holiday|"
+    r"on vacation|for (?:lunch|the day|the weekend)|en vacances|en week-end|de vacaciones|in (?:den )?urlaub)\b",
+    re.IGNORECASE,
+)
+"""Who has left for a while comes back."""
+_IN_THE_PAST = re.compile(
+    r"\b(?:last (?:year|month|week|night|summer|winter|spring|autumn|weekend)|yesterday|\w+ ago|gestern|"
+    r"letzte[sn]? \w+|hier soir|l'an(?:née)? derni(?:er|ère)|ayer|el año pasado)\b",
+    re.IGNORECASE,
+)
+"""An older statement of what was done at a time that is past tells of no state."""
 
 
 def _numbers_differ(old: Wording, new: Wording) -> bool:

@@ -362,6 +362,7 @@ class GatewayNight:
         self.begun = 0
         self.fault: Fault | None = None
         self.failure: Failure | None = None
+        self.under_way: Sequence[Call] = ()
 
     # The night.
 
@@ -477,6 +478,7 @@ class GatewayNight:
         faulty = self.faulty is None or step.number in self.faulty
         self.world.seconds += draw.choice((1.0, 10.0))
         self.marks, self.failure = [], None
+        self.under_way = ()
         calls: list[Call] = []
         before = self.disk.begin()
         start = {note: note.must for note in self.notes.values()}
@@ -568,6 +570,7 @@ class GatewayNight:
         """Let clients call, each at its time, and do the acts at theirs, until all is quiet."""
         for call in calls:
             self.calls[call.id] = call
+        self.under_way = calls
         everything = self._play(calls, acts)
         try:
             self.loop.run_until_complete(everything)
@@ -919,7 +922,10 @@ class GatewayNight:
             for call in self.calls.values():
                 call.deleted.add(note)
             process.memory.delete(item.id)
-            self.mark(note, False)
+            # A call of this step that says it again may store it after this, even after its answer has ended.
+            says = (note.user, note.text, "on")
+            again = any((call.talk.user, last_words(call), call.mode) == says for call in self.under_way)
+            self.mark(note, None if again else False)
         else:
             if user not in self.users.values():
                 return

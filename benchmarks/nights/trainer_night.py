@@ -253,8 +253,9 @@ class TrainerNight:
         name, there, surely = self.images[at]
         files = dict(there)
         if step.verb == "torn" and (writing := self.being_written(files)):
-            content = files[writing]
-            files[writing] = content[: draw.randrange(len(content)) if content else 0]
+            # What was synced is written whole: a checkpoint relies on it.
+            content, least = files[writing], len(surely.get(writing, b""))
+            files[writing] = content[: draw.randrange(least, len(content)) if len(content) > least else len(content)]
         elif step.verb == "power":
             for path, content in surely.items():
                 if content != there[path]:

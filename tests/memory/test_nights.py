@@ -15,6 +15,7 @@ from benchmarks.nights.disk import Disk, Fault
 from benchmarks.nights.night import Failure, Request, Server, Tally, drawn_steps, run_night
 from benchmarks.nights.planted import mistakes, plant
 from benchmarks.nights.run import shrink
+from keepworth.memory.choose import learning
 from keepworth.memory.errors import NotAMemoryFile, StorageFailed, UnknownItem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
@@ -199,3 +200,27 @@ def test_name_of_a_column_that_changed_by_itself_is_damage(path: Path):
     path.write_bytes(content.replace(b"speaker TEXT", b"speakeq TEXT"))
     with Memory(path, encoder=None) as m, pytest.raises(NotAMemoryFile, match=r"is damaged \(.*no such column"):
         m.get_all()
+
+
+def test_reward_that_is_written_is_not_refused_for_a_later_read(
+    path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever is refused gives it again. After the write, what was learned is saved, which reads the journal."""
+    monkeypatch.setattr(learning, "SAVED_EVERY", 1)
+    with Memory(path, encoder="hashing:16", policy="default") as m, Memory(path, encoder=None, policy=None) as other:
+        m.add("a cat")
+        refused, done = 0, 0
+        for at in range(40):
+            decision = m.search("a cat").decision
+            other.add_many([f"other {at} {number} " + "x" * 2000 for number in range(10)])  # pages are read again
+            head, disk.fault = int(m.snapshot()[1:]), Fault("read", at, lasting=True)
+            try:
+                m.reward(decision, 1.0)
+            except StorageFailed:
+                refused, written = refused + 1, 0
+            else:
+                done, written = done + bool(disk.fault.fired), 1
+            disk.fault = None
+            assert int(m.snapshot()[1:]) == head + written
+        assert refused
+        assert done

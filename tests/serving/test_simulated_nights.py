@@ -44,9 +44,12 @@ def test_seed_repeats_a_night_of_a_layer(layer: Any, tmp_path: Path) -> None:
     [
         pytest.param(20045, [22], {22}, id="two processes erase one person at once"),
         pytest.param(20006, [2, 5, 6, 7], {-1}, id="a call that is sent again is answered by a tool"),
+        pytest.param(20128, [5, 10, 19], None, id="what a call says again is deleted while it is under way"),
     ],
 )
-def test_nights_of_the_gateway_that_once_failed(seed: int, steps: list[int], faulty: set[int], tmp_path: Path) -> None:
+def test_nights_of_the_gateway_that_once_failed(
+    seed: int, steps: list[int], faulty: set[int] | None, tmp_path: Path
+) -> None:
     chosen = [step for step in gateway_night.drawn_steps(seed, 25) if step.number in steps]
     failure = gateway_night.run_night(seed, chosen, tmp_path / "night", faulty=faulty)[1]
     assert failure is None, f"step {failure.step}, {failure.place}: {failure}"

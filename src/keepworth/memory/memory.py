@@ -35,6 +35,7 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
+    MemoryProblem,
     NotPicklable,
     UnknownEpisode,
     UnknownItem,
@@ -671,8 +672,11 @@ class Memory(Changes):
             return OperationOutcome(False, reason="it has this reward already")
         outcome, _ = done[0]
         if self.learning is not None:
-            self.learning.count_reward(about.decision, value, person)
-            self._take_silence(about, value, person, source)
+            try:
+                self.learning.count_reward(about.decision, value, person)
+                self._take_silence(about, value, person, source)
+            except MemoryProblem as problem:  # the reward is on file, and whoever is refused gives it again
+                _LOG.warning("a reward was written to %s, and what follows from it was not: %s", self.path, problem)
         return outcome
 
     def _take_silence(self, about: episode_log.Rewarded, value: float, person: str, source: str) -> None:

@@ -1,4 +1,6 @@
-"""Writes the evidence of what learns from logs, of StaQ, LaRe, Sequence RL and AMAGO, from the cells of `benchmarks.control`.
+"""Writes the evidence of what learns from logs, of StaQ, LaRe, Sequence RL, AMAGO and what imagines.
+
+It reads the cells of `benchmarks.control`.
 
 python -m benchmarks.methods.from_logs
 
@@ -12,13 +14,14 @@ without it and with permuted rewards; forward-backward with memory against the s
 by flicker. StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate. RA-DT is
 held against the same transformer without retrieval, with a long and with as short a context, and against itself where it reads
 what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or without goals exchanged
-in hindsight.
+in hindsight. R2I and Drama are held against recurrent PPO at the better of two learning rates, RePo and InfoPower among
+distractors against R2I, which reconstructs them, in what they earn and in what can be read from their latents.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +49,8 @@ def main() -> None:
         ("amago", {"amago": shared_memory}),
         ("bisimulation", {"history_bisimulation": drawn_together}),
         ("flicker", {"forward_backward": recovered}),
+        ("imagination", {"r2i": imagined("R2I"), "drama": imagined("Drama")}),
+        ("distractors", {"repo": undistracted("RePo"), "infopower": undistracted("InfoPower")}),
     ):
         if (ROOT / "benchmarks" / "control" / f"{file}.json").exists():
             measured = read(f"control/{file}")
@@ -230,6 +235,47 @@ def shared_memory(measured: Measured) -> Measured:
     controls = ["AMAGO without a memory", "AMAGO with the goals as they were"]
     before = "Mean return after as many steps of the world"
     return fields(measured, arms, gaps, controls, "networks of width 64 with the memory lru", before, 2)
+
+
+def imagined(name: str) -> Callable[[Measured], Measured]:
+    """Returns what makes the record of an arm that imagines."""
+
+    def judge(measured: Measured) -> Measured:
+        arms, gaps = list[Measured](), list[Measured]()
+        for world in dict.fromkeys(cell["world"] for cell in measured["cells"]):
+            scores = scores_of({**measured, "cells": [cell for cell in measured["cells"] if cell["world"] == world]})
+            rates = [arm for arm in scores if arm.startswith("PPO")]
+            scores["PPO"] = max((scores.pop(arm) for arm in rates), key=np.mean)
+            gaps += [gap(f"{world}: {other}", scores[name], of) for other, of in scores.items() if other != name]
+            arms += [arm(f"{world}: {other}", values) for other, values in scores.items()]
+        controls = ["recurrent PPO with the same steps", "actions that are drawn evenly"]
+        before = "Mean return after 2,000 steps of the world, where half is chance and 1 is all"
+        return fields(measured, arms, gaps, controls, "networks of width 32", before, 2)
+
+    return judge
+
+
+def undistracted(name: str) -> Callable[[Measured], Measured]:
+    """Returns what makes the record of an arm that does not reconstruct."""
+
+    def judge(measured: Measured) -> Measured:
+        scores = scores_of(measured)
+        rates = [arm for arm in scores if arm.startswith("PPO")]
+        scores["PPO"] = max((scores.pop(arm) for arm in rates), key=np.mean)
+        gaps = [gap(other, scores[name], of) for other, of in scores.items() if other != name]
+        arms = [arm(other, values) for other, values in scores.items()]
+        imagining = [cell for cell in measured["cells"] if "state" in cell]
+        for kind in ("state", "white", "drifting"):
+            read_from = scores_of({**measured, "cells": imagining}, kind)
+            gaps.append(gap(f"{kind}: R2I", read_from[name], read_from["R2I"]))
+            arms += [arm(f"{kind}: {other}", values) for other, values in read_from.items()]
+        controls = ["R2I, which reconstructs", "recurrent PPO", "actions that are drawn evenly"]
+        before = (
+            "Mean return among eight numbers that mean nothing, and shares of variance that are read from the latent"
+        )
+        return fields(measured, arms, gaps, controls, "networks of width 32 with the memory lru", before, 2)
+
+    return judge
 
 
 def drawn_together(measured: Measured) -> Measured:

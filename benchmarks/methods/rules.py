@@ -330,6 +330,25 @@ RULES: dict[str, Rule] = {
         part=f"One small world. {NOT_THE_PAPERS}",
         claim="Memory recovers more than half of what forward-backward loses where observations flicker.",
     ),
+    **{
+        name: rule(
+            {
+                "MemoryChain": above("MemoryChain: PPO", room=[(0.5, 1.0)]),
+                "T-maze": above("T-maze: PPO", room=[(0.5, 1.0)]),
+            },
+            claim="At equal steps of the world it earns more than recurrent PPO.",
+            part=f"Two small worlds. {NOT_THE_PAPERS}",
+        )
+        for name in ("r2i", "drama")
+    },
+    "repo": rule(
+        {"": above("R2I", "PPO", room=[(0.5, 1.0)]) | {"below": ["white: R2I", "drifting: R2I"]}},
+        part=f"One small world of vectors. {NOT_THE_PAPERS}",
+    ),
+    "infopower": rule(
+        {"": above("R2I", room=[(0.5, 1.0)]) | {"below": ["white: R2I", "drifting: R2I"]}},
+        part=f"One small world of vectors. {NOT_THE_PAPERS}",
+    ),
     "staq": rule(
         {"": {"below": ["oscillation: the last critics"], "level": ["the last critics"]}},
         range=200.0,

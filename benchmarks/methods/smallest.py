@@ -194,6 +194,7 @@ def commands() -> list[Smallest]:
     demonstrated = kinds.get("control_agent: benchmarks.control.few_demonstrations", [])
     retrieved = kinds.get("control_agent: benchmarks.control.dark_rooms", [])
     shared = kinds.get("control_agent: benchmarks.control.amago", [])
+    imagining = kinds.get("control_agent: benchmarks.control.imagination", [])
     run = "python -m benchmarks"
     small = "--smallest --out {out}"
     stream = (
@@ -238,6 +239,8 @@ def commands() -> list[Smallest]:
                  cells("score"), tuple(retrieved), 40),
         Smallest("amago", f"{run}.control.amago --steps 800 --seeds 1 --arms AMAGO --json {{out}}/cells.json",
                  cells("steps"), tuple(shared), 40),
+        Smallest("imagination", f"{run}.control.imagination --steps 200 --seeds 1 --worlds distractors --arms RePo InfoPower "
+                 "--json {out}/cells.json", cells("score"), tuple(imagining), 30),
         Smallest("bonuses", f"{run}.methods.agents --out {{out}}", agents, tuple(bonuses), 10),
         Smallest("mmr", f"{run}.methods.stages {small}", arms("oracle"), ("mmr",), 60),
     ]  # fmt: skip

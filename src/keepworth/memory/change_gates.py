@@ -10,6 +10,7 @@ import re
 from itertools import pairwise
 
 from keepworth.memory.change_signs import ReadStatement, is_past
+from keepworth.memory.switches import kinds_of
 from keepworth.memory.told_changes import tells_of_change, tells_of_end, tells_surely
 from keepworth.memory.wording import Wording, sign, stem_list, topics_of, word_list
 
@@ -29,6 +30,7 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or (_TOGETHER.match(new.wording.plain) is not None and _PARTED.search(new.wording.plain) is None)
         or _IN_THE_PAST.search(old.wording.plain) is not None
         or _AWAY.search(new.wording.plain) is not None
+        or _is_named_like_a_product(old.wording, new.wording)
     )
 
 
@@ -45,12 +47,22 @@ _AWAY = re.compile(
     re.IGNORECASE,
 )
 """Who has left for a while comes back."""
+_TITLED = re.compile(r"\b(?:Mr|Mrs|Ms|Herr|Frau|Monsieur|Madame|Señora?)\.? (?P<name>[A-ZÀ-Þ]\w+)")
 _IN_THE_PAST = re.compile(
     r"\b(?:last (?:year|month|week|night|summer|winter|spring|autumn|weekend)|yesterday|\w+ ago|gestern|"
     r"letzte[sn]? \w+|hier soir|l'an(?:née)? derni(?:er|ère)|ayer|el año pasado)\b",
     re.IGNORECASE,
 )
 """An older statement of what was done at a time that is past tells of no state."""
+
+
+def _is_named_like_a_product(old: Wording, new: Wording) -> bool:
+    """Return whether the newer is about a person by the name of a product in the older: "We use Jenkins", "Mr. Jenkins"."""
+    match = _TITLED.search(new.plain)
+    if match is None:
+        return False
+    name = match["name"].lower()
+    return name in old.tokens and bool(kinds_of(name)) and _TITLED.search(old.plain) is None
 
 
 def _numbers_differ(old: Wording, new: Wording) -> bool:

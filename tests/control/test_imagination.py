@@ -102,7 +102,7 @@ def test_fresh_windows_are_learned_first_and_each_use_is_counted() -> None:
 
 
 def test_bound_keeps_unpredictable_numbers_out_of_the_latent() -> None:
-    trainer = make("repo", lambda: MemoryChain(8, length=3), steps=600, target=0.2)
+    trainer = make("repo", lambda: MemoryChain(8, length=3), steps=600, target=0.2, beta_rate=0.05)
     list(trainer.train())
     assert trainer.losses["observation"] == 0.0
     windows = trainer.draw_windows({})

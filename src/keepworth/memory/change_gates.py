@@ -31,6 +31,7 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _IN_THE_PAST.search(old.wording.plain) is not None
         or _AWAY.search(new.wording.plain) is not None
         or _is_named_like_a_product(old.wording, new.wording)
+        or _is_beside(old.wording, new.wording)
     )
 
 
@@ -54,6 +55,13 @@ _IN_THE_PAST = re.compile(
     re.IGNORECASE,
 )
 """An older statement of what was done at a time that is past tells of no state."""
+
+
+def _is_beside(old: Wording, new: Wording) -> bool:
+    """Return whether the same thing does with something else what is done with several beside each other: "The app supports
+    English", "The app supports German now"."""
+    same = bool(old.subject) and old.subject == new.subject and old.action == new.action
+    return same and bool(old.action & stem_list("additive")) and not tells_of_end(new.text)
 
 
 def _is_named_like_a_product(old: Wording, new: Wording) -> bool:

@@ -113,6 +113,20 @@ def test_a_prompt_that_opencode_got_on_its_command_line_is_read_without_its_quot
     assert [turn.asked for turn in session.turns] == ["run it"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("name", ["claude_code", "codex", "langfuse"])
+def test_files_that_powershell_wrote_are_read(name: str, encoding: str, tmp_path: Path) -> None:
+    """`program > log.jsonl` writes UTF-16 in PowerShell 5, and UTF-8 with a mark where it is told to."""
+    files = list(dict.fromkeys(file for session in EXPECTED[name]["sessions"] for file in session["files"]))
+    plain, _ = read(*files)
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text((SAMPLES / file).read_text(encoding="utf-8"), encoding=encoding)
+    marked = LogFiles([tmp_path / file for file in files])
+    assert [described(session) for session in marked.sessions()] == [described(session) for session in plain]
+    assert marked.problems == []
+
+
 def test_rows_of_an_earlier_version_of_verifiers_are_read() -> None:
     sessions, files_read = read("verifiers/legacy")
     assert files_read.problems == []

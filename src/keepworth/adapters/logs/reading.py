@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from keepworth.adapters.logs import atif, chats, claude_code, codex, gemini_cli, opencode, plain, spans
 from keepworth.adapters.logs.session import LogReader, LogSession
@@ -164,12 +165,13 @@ class LogFiles:
         """Return the format of a file, from its first lines, or from the whole of it where it is one document."""
         if opencode.is_database(path):
             return next(entry for entry in FORMATS if entry.name == opencode.NAME)
-        with open(path, "rb") as file:
+        with _open_text(path) as file:
             for _ in range(LOOKED_AT):
                 for row in _objects(parsed(file.readline(LONGEST_LINE))):
                     if (chosen := format_of(row)) is not None:
                         return chosen
-        start = Path(path).read_bytes() if os.path.getsize(path) <= LONGEST_LINE else b""
+            file.seek(0)
+            start = file.read() if os.path.getsize(path) <= LONGEST_LINE else b""
         whole = parsed(start) or _parsed_start(start)
         return next((chosen for row in _objects(whole) if (chosen := format_of(row)) is not None), None)
 
@@ -178,7 +180,7 @@ class LogFiles:
         if opencode.is_database(path):
             yield from ((0, b"", row) for row in opencode.read_database(path))
             return
-        with open(path, "rb") as file:
+        with _open_text(path) as file:
             first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]
             by_lines = any(format_of(row) is not None for line in first for row in _objects(parsed(line)))
             file.seek(0)
@@ -212,6 +214,21 @@ class LogFiles:
             self.problems.append(LogProblem(path, line, f"it is no JSON ({_brief(error)})"))
             return
         yield from ((0, text, row) for row in _objects(value))
+
+
+def _open_text(path: str) -> IO[bytes]:
+    """Open a file of text as UTF-8. What begins with the mark of UTF-16, as PowerShell writes it, is read from a copy."""
+    file = open(path, "rb")  # noqa: SIM115
+    if file.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        file.seek(0)
+        return file
+    file.close()
+    copy = tempfile.TemporaryFile()  # noqa: SIM115
+    with open(path, encoding="utf-16", errors="replace", newline="") as text:
+        while part := text.read(1 << 20):
+            copy.write(part.encode("utf-8", "replace"))
+    copy.seek(0)
+    return copy
 
 
 def format_of(row: Mapping[str, Any]) -> LogFormat | None:

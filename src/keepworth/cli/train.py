@@ -76,7 +76,7 @@ def train(
         list[str] | None,
         option(
             "--reward FILE.py:NAME",
-            "With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
+            "With --tasks: a function of (answer, row), one of TRL's form, a verifier's name, or signals; may be repeated.",
         ),
     ] = None,
     environment: Annotated[

@@ -374,6 +374,7 @@ class Episode:
         parent: For a re-roll, the id of the episode from whose middle it starts.
         variation: The name of the `Variation` under which it was played, "" for none.
         origin: The name of the `Source` that it comes from, "" where it was sampled for the update.
+        signals: Outcomes that the tools of a program told, in order: names in the table `keepworth.memory.signals`.
     """
 
     id: str
@@ -397,6 +398,7 @@ class Episode:
     exchanges: tuple[Exchange, ...] = ()
     variation: str = ""
     origin: str = ""
+    signals: tuple[str, ...] = ()
 
     @property
     def reward(self) -> float:

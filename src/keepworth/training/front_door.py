@@ -125,8 +125,8 @@ def train(
             brings its rewards and plays itself; None if the environment brings its own.
         source: Instead of tasks, a file of conversations or a memory, whose answers with more reward than the average are
             imitated.
-        reward: A function of (answer, row), one in TRL's form, the name of a verifier, or several of them (`weights=`). By
-            default answers are compared with those of the rows.
+        reward: A function of (answer, row), one in TRL's form, the name of a verifier, "signals" for what a program's tools told,
+            or several of them (`weights=`). By default answers are compared with those of the rows.
         environment: A function from a task to an environment, which replaces question and answer and gives the rewards. It may be
             one of Gymnasium (`keepworth.worlds.bridges`).
         agent: A program that calls a model at the address in `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL`: a function of the row,
@@ -359,14 +359,16 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
 def make_recipe(origin: Origin) -> Recipe:
     """Makes the recipe that `origin` names, or that its tasks and other parts define. Raises UnknownName, BadRecipe,
     KeepworthError."""
+    from keepworth.training.tool_outcomes import SIGNALS
     from keepworth.worlds.verifiers import VERIFIERS
 
     if origin.recipe:
         return find_recipe(origin.recipe)
+    ready = (*VERIFIERS, SIGNALS)
     for name in origin.reward:
-        if ":" not in name and name not in VERIFIERS:
-            raise UnknownName("verifier", name, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
-    functions = [name if name in VERIFIERS else load_object(name, "--reward") for name in origin.reward]
+        if ":" not in name and name not in ready:
+            raise UnknownName("verifier", name, ready, where="--reward; a function of yours is FILE.py:NAME")
+    functions = [load_object(name, "--reward") if ":" in name else name for name in origin.reward]
     environment = None if origin.environment is None else load_object(origin.environment, "--environment")
     # What ends in .py:NAME, without a blank, is a function; anything else is a line of the shell.
     agent: Any = origin.agent

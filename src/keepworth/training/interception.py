@@ -28,6 +28,7 @@ from keepworth.serving.calls import NotServed, ReadyAnswer, ServedCall, json_obj
 from keepworth.serving.model_calls import ANSWERED, AnsweredFormat, ModelAnswer, ModelCall, answer_error
 from keepworth.training.programs import AgentProgram, Endpoint
 from keepworth.training.rewards import row_of
+from keepworth.training.tool_outcomes import ToolOutcomes
 from keepworth.worlds.agent import Action, AgentStopped, Caller
 from keepworth.worlds.chat import Format, format_of
 from keepworth.worlds.conversations import Conversations
@@ -128,6 +129,7 @@ class ProgramAgent:
             )
         returned = work.result()
         record: dict[str, Any] = {"cut": calls.cut, "errors": errors, "decisions": decisions, "shown": shown}
+        record["signals"] = tuple(calls.outcomes.names)
         if isinstance(returned, str):
             return Action(returned, **record)
         text = "" if returned is None else json.dumps(returned, default=str, ensure_ascii=False)
@@ -168,6 +170,7 @@ class RolloutCalls:
         cut: Whether the last one reached its limit of tokens.
         limit: The limit that a call was refused for, as the reason for which the episode ends; None for none.
         broken: The error of a model that failed.
+        outcomes: What the tools told whose results the calls hold.
     """
 
     def __init__(
@@ -190,6 +193,7 @@ class RolloutCalls:
         self.cut = False
         self.limit: StopReason | None = None
         self.broken: Exception | None = None
+        self.outcomes = ToolOutcomes()
         # Read by both threads.
         self._lock = threading.Lock()
         self._errors = Counter[str]()
@@ -332,7 +336,9 @@ class RolloutCalls:
     async def _answer_call(self, request: Any, format: AnsweredFormat, raw: bytes) -> ReadyAnswer:
         from keepworth.serving.application import hung_up
 
-        call = format.read(json_object(raw))
+        body = json_object(raw)
+        call = format.read(body)
+        self.outcomes.read(body)
         if call.model not in ("", self._name):
             self._note(f"the model {call.model!r:.80} was asked for, and {self._name!r} answered")
         role = self._roles.of(call, request.headers.get(ROLE_HEADER, ""))

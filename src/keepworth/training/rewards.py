@@ -6,6 +6,7 @@ def score(episodes, row): return [...]                                          
 def score(completions, solution, **_): return [float(...) for ...]                        # TRL's
 def score(completion, answer, state): return float(...)                                   # verifiers'
 
+The name "signals" stands for what the tools of a program told (`keepworth.training.tool_outcomes`).
 Each may be asynchronous, and None instead of a number says nothing of an answer."""
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, Literal
 from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import LARGEST_REWARD, Episode, RewardTerm, Task
 from keepworth.training.collect.later_rewards import LaterReward, Services
+from keepworth.training.tool_outcomes import SIGNALS, score_signals
 from keepworth.worlds.environment import in_lasting_loop, in_thread
 from keepworth.worlds.own import DataRow, MissingField, messages_of
 from keepworth.worlds.verifiers import VERIFIERS, verifier, verify
@@ -271,6 +273,8 @@ def scoring(given: str | RewardFunction | Sequence[str | RewardFunction], weight
 
 
 def _reward(given: str | RewardFunction, weight: float) -> Reward:
+    if given == SIGNALS:
+        return Reward(SIGNALS, score_signals, weight, "episode")
     if isinstance(given, str):
         return Reward(given, verifier(given), weight)
     if not callable(given):

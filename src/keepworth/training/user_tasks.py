@@ -17,6 +17,7 @@ from keepworth.training.programs import AgentProgram, program_of
 from keepworth.training.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.training.settings import Count, Idle, Settings, is_supervised, refuse_workers, require_effect
 from keepworth.training.system import EPISODE, Measured, Pair, System
+from keepworth.training.tool_outcomes import SIGNALS
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.own import MissingField, OwnTasks, messages_of, tools_of
 from keepworth.worlds.splits import SPLITS
@@ -194,6 +195,8 @@ def require_given(config: Config, given: Given) -> None:
             raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
         _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
+        if given.program is None and any(reward.name == SIGNALS for reward in score.rewards):
+            raise ValueError(f"reward = {SIGNALS} reads what the tools of a program told: give a program as the agent")
         tried = tuple(reward for reward in score.rewards if reward.form not in ("episode", "group"))
         if tried and given.program is None:  # the answer of a program may be of any type
             try_rewards(replace(score, rewards=tried), given.tasks.all, config.environment_seconds)

@@ -27,6 +27,7 @@ class Action:
         errors: Failures that did not end its work, for the record.
         returned: What it returned, where that is no text.
         decisions: What its memory chose to show, for the record.
+        signals: Outcomes that its tools told, for the record.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Action:
     errors: tuple[str, ...] = ()
     returned: Any = None
     decisions: tuple[Decision, ...] = ()
+    signals: tuple[str, ...] = ()
 
 
 class AgentStopped(KeepworthError):

@@ -636,6 +636,7 @@ class _Game:
     operations: list[MemoryEvent] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    signals: list[str] = field(default_factory=list)
     answer: str = ""
     seconds: float = 0.0
 
@@ -672,6 +673,7 @@ class _Game:
             exchanges=tuple(self.exchanges),
             decisions=tuple(self.decisions) if self.feedback is None else self.feedback.memory.decisions,
             errors=tuple(self.errors),
+            signals=tuple(self.signals),
             seconds={"environment": self.seconds, "sample": self.caller.seconds},
         )
 
@@ -704,6 +706,7 @@ class _Game:
             self.operations += action.operations
             self.errors += action.errors
             self.decisions += action.decisions
+            self.signals += action.signals
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
             begun = self.seconds

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.memory.engine import machine
 from benchmarks.memory.learning import Banking
 from benchmarks.record import arguments, save
 from keepworth import Memory
@@ -47,7 +48,6 @@ from keepworth.memory.choose.hashed_words import HashedWords
 from keepworth.memory.choose.slots import Policy
 from keepworth.methods.policies import default as default_policy
 from keepworth.methods.policies.default import constants as declared
-from keepworth.training.run_folder import versions
 from keepworth.worlds.simulated import LinearAgent, TabularAgent
 from keepworth.worlds.stream import run_stream
 from keepworth.worlds.streams import open_stream
@@ -293,8 +293,9 @@ def main() -> None:
     options = parser.parse_args()
     listed = [change for change in changes() if not options.only or change[0] in options.only]
     record: dict[str, Any] = {
-        "command": f"python -m benchmarks.memory.default_constants --data DATA --seeds {options.seeds}",
-        **versions(),
+        "command": "python -m benchmarks.memory.default_constants --data DATA "
+        f"--seeds {options.seeds} --sets {' '.join(options.sets)}",
+        "machine": machine(),
         "constants": constants(),
     }
     with tempfile.TemporaryDirectory() as temporary, ProcessPoolExecutor(options.workers) as pool:

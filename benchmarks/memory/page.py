@@ -226,7 +226,7 @@ def default_constants(result: Result) -> str:
         shown = ", ".join(f"{number:g}" for number in (value if isinstance(value, list) else [value]))
         rows.append((f"`{name}`", shown, *cells, min(losses)[1] if losses else ""))
     head = ("constant", "value", "halved", "doubled", "off", "loses most in")
-    return f"{markdown(head, rows)}\n\n`{result['command']}`, revision {result['revision']}"
+    return f"{markdown(head, rows)}\n\nRevision {result['machine']['revision']}. " + _setting(result["machine"])
 
 
 TABLES: dict[str, Callable[[Result], str]] = {
@@ -240,6 +240,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "finding": finding,
     "how_many": how_many,
     "set_size": set_size,
+    "default_constants": default_constants,
 }
 """What makes a table of each file."""
 

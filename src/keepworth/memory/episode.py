@@ -14,7 +14,7 @@ from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.signals import LONGEST as SIGNS
-from keepworth.memory.signals import find_signal, load_signals, read_reply, read_tool
+from keepworth.memory.signals import find_signal, load_signals, read_reply, read_tool, tell_mended
 from keepworth.memory.store import decision_log, episode_log, log, notes
 from keepworth.records.episode import Decision, Operation
 
@@ -246,8 +246,7 @@ class LiveEpisode:
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
             searches, seen = episode_log.signals_in(connection, self.id)
-        if name == "check-passed" and any(before == "check-failed" for _, before in seen):
-            signal = find_signal("check-mended")
+        signal = find_signal(tell_mended(name, [before for _, before in seen]))
         ends = [end for _, before in seen if (end := load_signals().get(before)) and end.family in ("check", "tool")]
         if reply and name == "repetition" and ends and ends[-1].value == 1.0:
             return OperationOutcome(False, reason="what was asked for ended well, and is asked for once more")

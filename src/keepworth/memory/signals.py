@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -127,7 +127,29 @@ def divide(claims: Sequence[float]) -> list[float]:
     return [claim / (sum(claims) or 1.0) for claim in claims]
 
 
+def last_of_families(signals: Iterable[Signal]) -> list[Signal]:
+    """Return the last signal of each family, in order."""
+    return list({signal.family: signal for signal in signals}.values())
+
+
+def sum_up(signals: Iterable[Signal]) -> float | None:
+    """Return what signals say of an outcome, from 0 to 1: the last one of each family by its weight; None if they say nothing."""
+    last = [signal for signal in last_of_families(signals) if signal.weight > 0.0]
+    shares = divide([signal.weight for signal in last])
+    return sum(share * signal.value for share, signal in zip(shares, last, strict=True)) if last else None
+
+
 # What tools say.
+
+
+def tell_mended(name: str, earlier: Container[str]) -> str:
+    """Return the name of a signal, where a check that passes after one that failed has mended it.
+
+    Args:
+        name: What `read_tool` returned.
+        earlier: The names of the signals before it in the same turn.
+    """
+    return "check-mended" if name == "check-passed" and "check-failed" in earlier else name
 
 
 def read_tool(command: str, *, failed: bool, output: str = "") -> str:

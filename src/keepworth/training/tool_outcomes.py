@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from keepworth.memory.signals import divide, find_signal, is_check, read_tool
+from keepworth.memory.signals import find_signal, is_check, read_tool, sum_up, tell_mended
 from keepworth.records.episode import Episode
 from keepworth.serving.call_formats import tool_ends
 
@@ -46,26 +46,8 @@ class ToolOutcomes:
             if end.failed is None and not is_check(end.command):
                 continue
             name = read_tool(end.command, failed=bool(end.failed), output=end.output)
-            if name == "check-passed" and "check-failed" in self.names:
-                name = "check-mended"
             if name:
-                self.names.append(name)
-
-
-def reward_of(names: Sequence[str]) -> float | None:
-    """Return the reward that signals tell, from 0 to 1; None where they say nothing.
-
-    Args:
-        names: Names of signals, in the order in which they were seen.
-
-    >>> reward_of(["tool-failed", "check-failed", "check-mended", "tool-succeeded"])
-    1.0
-    """
-    newest = {signal.family: signal for signal in map(find_signal, names) if signal.weight}
-    shares = divide([signal.weight for signal in newest.values()])
-    if not shares:
-        return None
-    return sum(share * signal.value for share, signal in zip(shares, newest.values(), strict=True))
+                self.names.append(tell_mended(name, self.names))
 
 
 def score_signals(answer: Any, row: Mapping[str, Any], episode: Episode | None) -> float | None:
@@ -76,4 +58,4 @@ def score_signals(answer: Any, row: Mapping[str, Any], episode: Episode | None) 
         row: The row of the task, which is not read.
         episode: What was played, with the signals of its tools; None before anything was.
     """
-    return None if episode is None else reward_of(episode.signals)
+    return None if episode is None else sum_up(map(find_signal, episode.signals))

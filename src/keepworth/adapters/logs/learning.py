@@ -24,7 +24,7 @@ from keepworth.memory.evaluations import grade, is_first
 from keepworth.memory.item import ItemKind, Provenance, Scope, checked_name, with_zone
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.signals import Signal, divide, find_signal, read_reply, read_tool
+from keepworth.memory.signals import Signal, find_signal, last_of_families, read_reply, read_tool, sum_up, tell_mended
 from keepworth.memory.speech import clean
 from keepworth.memory.store import episode_log, notes
 from keepworth.memory.store.connection import AMONG, among, select
@@ -53,14 +53,7 @@ class TurnEnd:
         grades = [grade(score.value, score.label, low, high) for score in self.scores]
         if numbers := [number for number in grades if number is not None]:
             return (sum(numbers) / len(numbers) - low) / ((high - low) or 1.0)
-        last = [signal for signal in last_of_families(self.signals) if signal.weight > 0.0]
-        shares = divide([signal.weight for signal in last])
-        return sum(share * signal.value for share, signal in zip(shares, last, strict=True)) if last else None
-
-
-def last_of_families(signals: Iterable[tuple[int, Signal]]) -> list[Signal]:
-    """Return the last signal of each family, in order."""
-    return list({signal.family: signal for _, signal in signals}.values())
+        return sum_up(signal for _, signal in self.signals)
 
 
 def read_end(session: LogSession, index: int, allowed: Iterable[str]) -> TurnEnd:
@@ -76,8 +69,7 @@ def read_end(session: LogSession, index: int, allowed: Iterable[str]) -> TurnEnd
         if step.failed is None:
             continue
         name = read_tool(step.command, failed=step.failed, output=step.output)
-        if name == "check-passed" and any(signal.name == "check-failed" for _, signal in seen):
-            name = "check-mended"
+        name = tell_mended(name, [signal.name for _, signal in seen])
         if name:
             seen.append((number, find_signal(name)))
     closing = ["interrupt"] * turn.interrupted + ["revert"] * turn.taken_back
@@ -104,7 +96,7 @@ def case_text(turn: LogTurn, end: TurnEnd, value: float | None) -> str:
         lines.append(f"Done: {'; '.join(_worded_steps(turn.steps))}")
     if turn.answer:
         lines.append(f"Answer: {_short(turn.answer, LONGEST_TASK)}")
-    reasons = [signal.about for signal in last_of_families(end.signals)]
+    reasons = [signal.about for signal in last_of_families(signal for _, signal in end.signals)]
     reasons += [
         f"{score.name}: {score.value[:80]}" if isinstance(score.value, str) else f"{score.name} {score.value:g}"
         for score in end.scores
@@ -358,7 +350,7 @@ class LogLearner:
                 for number, signal in entry.end.signals
                 if number >= start and (signal.of != "search" or number < until)
             ]
-            for signal in last_of_families(about):
+            for signal in last_of_families(signal for _, signal in about):
                 if signal.weight > 0.0:
                     self._give(decision, low + signal.value * (high - low), scope.user, signal.source, signal.source)
 

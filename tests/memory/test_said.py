@@ -546,6 +546,32 @@ def test_user_messages_yield_statements_and_no_task_remarks(half: str, most: flo
     assert [text for text in USERS[half]["statements"] if not statements(text)] == []
 
 
+REACTIONS = json.loads((Path(__file__).parent / "reactions.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("half", "most"), [("seen", 0.01), ("unseen", 0.2)])
+def test_reactions_to_an_answer_are_no_statements_and_facts_beside_them_are(half: str, most: float) -> None:
+    reactions = [text for texts in REACTIONS[half]["reactions"].values() for text in texts]
+    kept = [text for text in reactions if statements(text)]
+    assert len(kept) <= most * len(reactions), kept
+    rows = REACTIONS[half]["statements"]
+    lost = [text for text, word in rows if word not in " ".join(stated.text for stated in statements(text))]
+    assert len(lost) <= 0.05 * len(rows), lost
+
+
+@pytest.mark.parametrize("writer", ["rules", "statements"])
+def test_a_writer_by_rules_keeps_the_fact_beside_a_reaction_and_not_the_reaction(writer: str) -> None:
+    with Memory(writer=writer, encoder=None) as memory:
+        for reaction in (
+            "I don't think that's right.",
+            "Nein, du hast mich falsch verstanden",
+            "Eso no es lo que te pedí",
+        ):
+            assert memory.add(reaction, infer=True) == []
+        (item,) = memory.add("That fixed it! I live in Rome.", infer=True)
+        assert item.text == "I live in Rome."
+
+
 @pytest.mark.parametrize(
     ("request_to_keep", "note"),
     [

@@ -52,6 +52,31 @@ def test_the_next_message_of_a_user_is_the_outcome_of_the_turn_before(
     assert rewards(gate, first.headers[EPISODE]) == signals
 
 
+@pytest.mark.parametrize("writer", ["default", None])
+@pytest.mark.parametrize(
+    ("reply", "signal", "notes"),
+    [
+        ("Spot on!", "thanks", []),
+        ("das war's, vielen lieben Dank!", "thanks", []),
+        ("Perfect, thanks a lot, that fixed it", "thanks", []),
+        ("nope, still wrong", "correction", []),
+        ("Non, ce n'est toujours pas ça", "correction", []),
+        ("no, the port is 9090", "correction", ["no, the port is 9090"]),
+    ],
+)
+def test_reaction_is_a_signal_and_no_note(
+    gates: Callable[..., Gate], writer: str | None, reply: str, signal: str, notes: list[str]
+) -> None:
+    gate = gates(writer=writer)
+    rule = gate.memory.add(RULE, user_id="ana")
+    first = gate.ask(QUESTION, user="ana")
+    answer = says(first.json()["choices"][0]["message"]["content"])
+    gate.ask(QUESTION, answer, user(reply), user="ana")
+    assert [name for name, _ in rewards(gate, first.headers[EPISODE])] == [f"signal:{signal}:ana"]
+    others = [item.text.rstrip(".") for item in gate.memory.get_all() if item.id != rule.id]
+    assert others == notes
+
+
 def test_read_only_call_sends_no_signal(gate: Gate) -> None:
     gate.memory.add(RULE, user_id="ana")
     first = gate.ask(QUESTION, user="ana")

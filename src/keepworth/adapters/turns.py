@@ -32,8 +32,7 @@ from keepworth.memory.item import now, timestamp
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Hits
 from keepworth.memory.search.where import Where
-from keepworth.memory.sentences import says_something
-from keepworth.memory.speech import clean
+from keepworth.memory.speech import clean, says_something
 
 _LOG = logging.getLogger("keepworth.adapters")
 CONVERSATIONS = 1000

@@ -52,6 +52,11 @@ def compile_pattern(
     return re.compile(text, re.NOFLAG if exact else re.IGNORECASE)
 
 
+def split_alternatives(text: str) -> list[str]:
+    """Return the alternatives in a text, which are divided by " / " and may stand in several lines."""
+    return " ".join(text.split()).split(" / ")
+
+
 @cache
 def read_patterns(name: str) -> tuple[re.Pattern[str], ...]:
     """Read and compile a list of patterns."""

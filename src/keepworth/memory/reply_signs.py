@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
 
-from keepworth.memory.patterns import read_file
+from keepworth.memory.patterns import read_file, split_alternatives
 from keepworth.memory.search.terms import function_words
 from keepworth.memory.speech import is_command, is_question
 
@@ -70,7 +70,7 @@ class Words:
         for language, text in read_file("reply_words")[kind].items():
             if english and language not in ("en", "all"):
                 continue
-            for one in _alternatives(text):
+            for one in split_alternatives(text):
                 if language in ("ja", "zh", "all"):
                     inside.append(one)
                 elif _PLAIN.fullmatch(one):
@@ -103,10 +103,6 @@ class Words:
 
     def _has(self, word: str) -> bool:
         return word in self._plain or word.startswith(self._stems)
-
-
-def _alternatives(text: str) -> list[str]:
-    return " ".join(text.split()).split(" / ")
 
 
 def _compile(phrases: Sequence[str], inside: Sequence[str]) -> re.Pattern[str]:
@@ -344,7 +340,7 @@ def content(text: str) -> list[str]:
 
 @cache
 def _light() -> frozenset[str]:
-    return frozenset(_alternatives(read_file("reply_words")["light"]["all"]))
+    return frozenset(split_alternatives(read_file("reply_words")["light"]["all"]))
 
 
 def is_like(word: str, others: Sequence[str]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from keepworth.memory.patterns import Patterns
 
 _WORDS = Patterns("sentences")
-FEWEST_WORDS = 3
 _NOT_A_WORD = frozenset("I")  # "So did I. Then ..." ends a sentence; "John F. Kennedy" does not
 
 
@@ -33,8 +32,3 @@ def sentences(text: str) -> list[str]:
 FIRST_PERSON, OPENING, COURTESY = _WORDS.first_person, _WORDS.opening, _WORDS.courtesy
 QUESTION_TAIL = _WORDS.question_tail
 """Matches where a statement turns into a question; the words before it may still state a fact."""
-
-
-def says_something(text: str) -> bool:
-    """Whether a user's message is worth storing if there is no writer: it has three words or more and is no question."""
-    return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))

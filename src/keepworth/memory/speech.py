@@ -18,10 +18,12 @@ from typing import Any
 
 from keepworth.memory.pasted import BULLET, LETTER, blank_pasted
 from keepworth.memory.patterns import compile_pattern, read_file
+from keepworth.memory.reactions import is_reaction
 from keepworth.memory.search.language import classify
 from keepworth.memory.search.terms import SURE, function_words, latin_words
 from keepworth.memory.sentences import sentences
 
+FEWEST_WORDS = 3
 LONGEST = 1_000
 """The most characters of a statement that is put together from several sentences or lines."""
 _ESCAPES = re.compile(
@@ -144,6 +146,17 @@ def answers(text: str, question: str) -> str:
     return f"{question} {plain}"
 
 
+def says_something(text: str) -> bool:
+    """Return whether a user's message is worth storing if there is no writer: it has three words or more, is no question, and
+    does more than react to an answer."""
+    return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "？")) and not reacts(text)
+
+
+def reacts(text: str) -> bool:
+    """Return whether each sentence of a text only says how the answer before it was, with or without thanks and the like."""
+    return bool(text.strip()) and all(is_courtesy(sentence) or _only_judges(sentence) for sentence in _sentences(text))
+
+
 def is_short(text: str) -> bool:
     """Return whether a text is so short that it says little without what was asked."""
     wide = len(_JOINED_SCRIPT.findall(text))
@@ -166,6 +179,7 @@ def is_courtesy(text: str) -> bool:
                 and words[-1] == unknown[0]
                 and _patterns("greets").match(text.strip())
                 and unknown[0].isalpha()
+                and words[-2:-1] != ["i'm"]
             )
         ):
             return True
@@ -202,7 +216,7 @@ def _comments(text: str) -> bool:
     """Return whether a text comments on the task at hand, with or without thanks and the like around it."""
     if len(text) > MOST_OF_A_COMMENT:
         return False
-    if _has_only_words_of_the_task(text):
+    if _has_only_words_of_the_task(text) or _only_judges(text):
         return True
     plain = _patterns("thanks").sub("", _WITHOUT_WORDS.sub(" ", text).strip().replace("’", "'"))
     return any(_patterns("comments").fullmatch(form.strip(".!… ")) is not None for form in (plain, _polite(plain)))
@@ -409,6 +423,11 @@ def _has_only_words_of_the_task(text: str) -> bool:
     votes = function_words(latin_words(" ".join(word for word in written if word not in names)))
     language = max(votes, key=votes.__getitem__, default="")
     return not language or all(language in function_words(latin_words(name)) for name in names)
+
+
+def _only_judges(text: str) -> bool:
+    """Return whether a sentence only says how an answer was."""
+    return is_reaction(text, _words("core") | _words("beside") | _words("words"), _words("beyond"))
 
 
 def _is_function_word(word: str) -> bool:

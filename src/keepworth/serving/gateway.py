@@ -44,9 +44,8 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.passages import PromptBlock, block, tokens_of
 from keepworth.memory.search.search import Hit, Hits
-from keepworth.memory.sentences import says_something
 from keepworth.memory.signals import is_check
-from keepworth.memory.speech import clean
+from keepworth.memory.speech import clean, says_something
 from keepworth.memory.store import kept_calls, notes, traces
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer

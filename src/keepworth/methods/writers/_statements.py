@@ -9,6 +9,7 @@ import re
 
 from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
+from keepworth.memory.speech import reacts
 from keepworth.methods.writers._claims import USER, Claim, parsed_claim, put_forward
 
 LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64
@@ -22,10 +23,12 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
     text = _RULES.quote.sub(" ", text[:LONGEST_TEXT]).replace("’", "'").replace("‘", "'")
     if not _is_english(text):
         # No rule knows these words: every sentence is kept whole, except questions.
-        return [Claim(line) for line in _plain(text)][:MOST_CLAIMS]
+        return [Claim(line) for line in _plain(text) if not reacts(line)][:MOST_CLAIMS]
     given: list[Claim] = []
     who = ""
     for sentence in sentences(text):
+        if speaker == USER and reacts(sentence):
+            continue
         for clause in _clauses(" ".join(sentence.split())):
             stated = _stated(clause, speaker, who)
             if not stated:

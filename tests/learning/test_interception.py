@@ -173,7 +173,7 @@ def test_unsupported_calls_are_refused_and_the_rollout_continues(model: Scripted
         "not JSON",
         "bytes",
         "reads 2048",
-        "response_format",
+        "draws under no grammar",
         "min_p",
         "'gpt-5'",
     ):

@@ -24,19 +24,22 @@ class Extra:
 
 
 _LLM = ("torch", "transformers", "gguf", "peft")
+_FORMS = ("llguidance",)
 _STATISTICS = ("scipy", "statsmodels")
 _SERVER = ("starlette", "uvicorn", "mcp")
 _CONTROL = ("torch", "gymnasium")
 _TELEMETRY = ("opentelemetry.sdk", "opentelemetry.proto", "opentelemetry.exporter.otlp.proto.http")
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
-        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
+        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS), _FORMS),
         "serve": Extra("serving a memory over HTTP, as a gateway or by MCP", _SERVER),
         "control": Extra("small networks with memory in Gymnasium's worlds", _CONTROL, ("popgym", "h5py")),
         "all": Extra(
-            "training, serving and control together", (*_LLM, *_STATISTICS, *_SERVER, *_CONTROL[1:]), ("popgym", "h5py")
+            "training, serving and control together",
+            (*_LLM, *_STATISTICS, *_SERVER, *_CONTROL[1:]),
+            (*_FORMS, "popgym", "h5py"),
         ),
-        "llm": Extra("a language model in this process", _LLM),
+        "llm": Extra("a language model in this process", _LLM, _FORMS),
         "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
         "envs": Extra(

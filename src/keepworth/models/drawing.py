@@ -55,6 +55,8 @@ class Drawing:
         self.stopped = torch.zeros(count, dtype=torch.bool)
         self.ended = torch.zeros(count, dtype=torch.bool)
         self._rows = torch.arange(count)  # the branch that each row continues
+        grammar = params.grammar
+        self._states = () if grammar is None else tuple(model.grammar_masks.begin(grammar) for _ in range(count))
         self._token: torch.Tensor | None = None
         self._steps = 0
         self.tokens = 0
@@ -75,15 +77,35 @@ class Drawing:
             self._advance(self._token)
         rows, step = self._rows, self._steps
         uniform = None if self._uniform is None else self._uniform[rows, step]
-        self._token, logprob = draw(self._logits, self.params, uniform)
-        self._steps += 1
         live = ~self.ended[rows]
+        logits, stuck = self._allowed_logits(live) if self._states else (self._logits, rows[:0])
+        self._token, logprob = draw(logits, self.params, uniform)
+        self._steps += 1
+        live &= ~self.ended[rows]
         on, token = rows[live], self._token[live]
         self.tokens = len(on)
         self._ids[on, step], self._logprobs[on, step], self.drawn[on] = token, logprob[live], step + 1
         self.stopped[on] = self._stops[token]
         self.ended[on] = self.stopped[on] | (self.drawn[on] >= self.limits[on])
-        return [int(branch) for branch in on[self.ended[on]]]
+        for branch, identifier in zip(on.tolist(), token.tolist(), strict=True) if self._states else ():
+            self._states[branch].add(identifier)
+        return [int(branch) for branch in (*stuck, *on[self.ended[on]])]
+
+    def _allowed_logits(self, live: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the logits with minus infinity for ids that the grammar does not allow, and the branches that end because it
+        allows none: an answer that has become too complex to be followed is cut there.
+
+        Args:
+            live: bool [R] The rows that are still drawn.
+        """
+        masks = np.full((len(self._rows), self.model.grammar_masks.width), -1, dtype=np.int32)
+        for row in live.nonzero().flatten().tolist():
+            masks[row] = self._states[int(self._rows[row])].allowed()
+        allowed = unpack_bits(torch.from_numpy(masks).to(self._logits.device), self._logits.shape[-1])
+        stuck = ~allowed.any(-1)
+        branches = self._rows[stuck.cpu()]
+        self.ended[branches] = True
+        return self._logits.masked_fill(~(allowed | stuck[:, None]), -torch.inf), branches
 
     def _advance(self, token: torch.Tensor) -> None:
         """Computes the logits after the last token of each branch."""
@@ -195,6 +217,12 @@ def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
         before = share.cumsum(-1) - share
         scaled = scaled.masked_fill((before >= top_p).scatter(-1, places, before >= top_p), -torch.inf)
     return scaled
+
+
+def unpack_bits(bits: torch.Tensor, count: int) -> torch.Tensor:
+    """Returns the first `count` bits, bool [..., count], of numbers int32 [..., count / 32], the lowest bit of each first."""
+    places = torch.arange(32, dtype=torch.int32, device=bits.device)
+    return ((bits[..., None] >> places) & 1).bool().flatten(-2)[..., :count]
 
 
 def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:

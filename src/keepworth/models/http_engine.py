@@ -191,6 +191,8 @@ class HttpModel(TextSide):
                 f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
                 f"{params.n} and {params.temperature}"
             )
+        if params.grammar is not None:
+            self.check_grammar(params.grammar)
         for index, prompt in enumerate(prompts):
             self.check_length(index, prompt, params.max_tokens)
         if params.temperature not in (0.0, 1.0):

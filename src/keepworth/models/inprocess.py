@@ -22,9 +22,10 @@ from keepworth.models.attention import Tree, decoder_of, float32_products, tree
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.drawing import Drawing, GroupCache, uniforms
+from keepworth.models.drawing import Drawing, GroupCache, uniforms, unpack_bits
+from keepworth.models.grammar_masks import GrammarMasks
 from keepworth.models.text_side import TextSide, context_limit
-from keepworth.records.model import Sample, SamplingParams, Tokens
+from keepworth.records.model import Grammar, Sample, SamplingParams, Tokens
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -142,14 +143,31 @@ class InProcessModel(TextSide):
         logits: torch.Tensor = self._causal_model().get_output_embeddings()(hidden)
         return logits
 
-    def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
+    @cached_property
+    def grammar_masks(self) -> GrammarMasks:
+        """The ids that grammars allow. Raises MissingExtra where llguidance is not installed."""
+        return GrammarMasks(self.tokenizer, int(self.network.config.vocab_size), self.name)
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        self.grammar_masks.check(grammar)
+
+    def tree_scores(
+        self, batch: Tree, temperature: float = 1.0, allowed: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on.
+
+        Args:
+            batch: The texts.
+            temperature: The logits are divided by it before the softmax.
+            allowed: int32 [N, V / 32] The bits of the ids that each target was drawn from; None for all ids.
+        """
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
         chosen = hidden.flatten(0, 1)[batch.predictor]
         output = self._causal_model().get_output_embeddings()
         trained = [parameter for parameter in output.parameters() if parameter.requires_grad]
         target = batch.target.to(chosen.device)
-        lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained)
+        bits = None if allowed is None else allowed.to(chosen.device)
+        lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained, allowed=bits)
         return lp.cpu(), entropy.cpu()  # gradients pass through the copy
 
     def _causal_model(self) -> Any:
@@ -314,6 +332,8 @@ def whole_memory(device: torch.device) -> float:
 
 
 Head = Callable[[torch.Tensor], torch.Tensor]
+_NEVER = -1e9
+"""The logit of an id that cannot be drawn."""
 
 
 def token_scores(
@@ -323,6 +343,7 @@ def token_scores(
     temperature: float = 1.0,
     chunk: int = 128,
     parameters: Sequence[torch.Tensor] = (),
+    allowed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the log-probability of each target and the entropy of its distribution, both [N] in nats. Softmax is in float32
     whatever the model's dtype (float64 stays float64). Raises ValueError for a temperature that is not positive.
@@ -334,12 +355,19 @@ def token_scores(
         temperature: The logits are divided by it before the softmax.
         chunk: Only so many rows of logits exist at a time, forwards and backwards: the backward pass recomputes them.
         parameters: Those parameters of the head that get a gradient.
+        allowed: int32 [N, V / 32] The bits of the ids that each target was drawn from: the distribution is that of those alone.
+            None for all ids.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive to score tokens, not {temperature}")
     parts = [
         _Scores.apply(  # type: ignore[no-untyped-call]
-            head, temperature, target[start : start + chunk], hidden[start : start + chunk], *parameters
+            head,
+            temperature,
+            target[start : start + chunk],
+            None if allowed is None else allowed[start : start + chunk],
+            hidden[start : start + chunk],
+            *parameters,
         )
         for start in range(0, hidden.shape[0], chunk)
     ]
@@ -360,17 +388,18 @@ class _Scores(torch.autograd.Function):
         head: Head,
         temperature: float,
         target: torch.Tensor,
+        allowed: torch.Tensor | None,
         hidden: torch.Tensor,
         *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        scaled = _scaled(head(hidden), temperature)
+        scaled = _scaled(head(hidden), temperature, allowed)
         largest = scaled.amax(-1, keepdim=True)
         scaled = scaled.sub_(largest)
         weights = scaled.exp()
         total = weights.sum(-1)
         logprob = scaled.gather(1, target[:, None]).squeeze(1) - total.log()
         entropy = total.log() - scaled.mul_(weights).sum(-1) / total
-        ctx.head, ctx.temperature = head, temperature
+        ctx.head, ctx.temperature, ctx.allowed = head, temperature, allowed
         ctx.save_for_backward(target, hidden, largest.squeeze(1) + total.log(), entropy, *parameters)
         ctx.set_materialize_grads(False)
         return logprob, entropy
@@ -384,7 +413,7 @@ class _Scores(torch.autograd.Function):
         leaf = hidden.detach().requires_grad_()
         with torch.enable_grad():
             logits = ctx.head(leaf)
-        logprobs = _scaled(logits.detach(), ctx.temperature).sub_(normaliser[:, None])
+        logprobs = _scaled(logits.detach(), ctx.temperature, ctx.allowed).sub_(normaliser[:, None])
         to_target = torch.zeros_like(normaliser) if to_logprob is None else to_logprob / ctx.temperature
         if to_entropy is None:
             gradient = logprobs.exp_().mul_(-to_target[:, None])
@@ -394,10 +423,12 @@ class _Scores(torch.autograd.Function):
             gradient = gradient.sub_(to_target[:, None]).mul_(shares)
         gradient.scatter_add_(1, target[:, None], to_target[:, None])
         grads = torch.autograd.grad(logits, (leaf, *parameters), gradient.to(logits.dtype))
-        return None, None, None, *grads
+        return None, None, None, None, *grads
 
 
-def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Returns a float32 copy (float64 stays float64), divided by the temperature, that may be overwritten."""
+def _scaled(logits: torch.Tensor, temperature: float, allowed: torch.Tensor | None) -> torch.Tensor:
+    """Returns a float32 copy (float64 stays float64), divided by the temperature, that may be overwritten. Logits of ids that are
+    not allowed are so low that their probability is 0, and finite, so that 0 times their logarithm is 0."""
     copied = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
-    return copied if temperature == 1 else copied.div_(temperature)
+    scaled = copied if temperature == 1 else copied.div_(temperature)
+    return scaled if allowed is None else scaled.masked_fill_(~unpack_bits(allowed, scaled.shape[-1]), _NEVER)

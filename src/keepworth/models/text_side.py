@@ -11,7 +11,8 @@ from typing import Any
 from keepworth.base import extras
 from keepworth.base.model_errors import ContextOverflow, CorruptModel
 from keepworth.models.chat_format import TokenizerChat, ids_of
-from keepworth.records.model import Tokens, beginning
+from keepworth.models.grammar_masks import NoGrammar
+from keepworth.records.model import Grammar, Tokens, beginning
 
 _ROPE_BY_LENGTH = ("longrope", "dynamic")
 
@@ -85,6 +86,13 @@ class TextSide:
                 f"{self.name} reads.",
                 "Show fewer or shorter memories.",
             )
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Raises KeepworthError where samples cannot be drawn under a grammar, or not under this one."""
+        raise NoGrammar(
+            f"{self.name} draws under no grammar: only a model in this process does.",
+            "Ask for the form in words, and check what comes.",
+        )
 
     @cached_property
     def chat(self) -> TokenizerChat:

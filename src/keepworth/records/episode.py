@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from keepworth.base.errors import KeepworthError
-from keepworth.records.model import FinishReason, Sample, Tokens, VersionSpan
+from keepworth.records.model import FinishReason, Grammar, Sample, Tokens, VersionSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +287,8 @@ class Segment:
         text: The text, for people.
         memory_before, memory_after: Content hashes of the bank.
         state: A key of the environment's state before acting, as in `Observation`.
+        grammar: What it was allowed to say, from which the learner makes the distributions again that its ids were drawn from;
+            None where it was free.
         seconds: The time that the action it is part of took in the environment, None where it was not measured. Equal segments
             may differ in it.
     """
@@ -302,6 +305,7 @@ class Segment:
     memory_before: str = ""
     memory_after: str = ""
     state: str = ""
+    grammar: Grammar | None = None
     seconds: float | None = field(default=None, compare=False)
 
     @classmethod
@@ -496,6 +500,10 @@ def _hints(record: type) -> dict[str, Any]:
 
 def _read(hint: Any, value: Any) -> Any:
     """Reverses `episode_to_json`, by the type of the field."""
+    if isinstance(hint, UnionType):
+        if value is None:
+            return None
+        hint = next(kind for kind in get_args(hint) if kind is not NoneType)
     if is_dataclass(hint):
         hints = _hints(hint)  # type: ignore[arg-type]
         if unknown := sorted(set(value) - set(hints)):

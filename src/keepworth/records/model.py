@@ -21,6 +21,22 @@ class FinishReason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a sample may say. It is drawn from the tokens that the grammar allows next, so its log-probabilities are of that
+    distribution; a token that was the only one allowed has 0.
+
+    Attributes:
+        text: The grammar, in the form of Lark that llguidance reads.
+        ends: Ids that end a sample. They are allowed where the grammar is complete, and nowhere else.
+        begun: Ids at the end of the prompt with which the text that the grammar describes begins.
+    """
+
+    text: str
+    ends: Tokens = ()
+    begun: Tokens = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to sample.
 
@@ -32,6 +48,7 @@ class SamplingParams:
         top_k: How many of the likeliest tokens are drawn from, 0 for all. Like `top_p` it is for measuring: training samples are
             drawn from all tokens, as their log-probabilities are.
         top_p: After `top_k`, the fewest of the likeliest that have this share of the probability are drawn from.
+        grammar: What a sample may say; None leaves it free.
     """
 
     max_tokens: int
@@ -41,6 +58,7 @@ class SamplingParams:
     stop_ids: frozenset[int] = frozenset()
     top_k: int = 0
     top_p: float = 1.0
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +182,10 @@ class Model(Reads, Scorer, Protocol):
 
     @property
     def version(self) -> int: ...
+
+    def check_grammar(self, grammar: Grammar) -> None:
+        """Raises KeepworthError where samples cannot be drawn under a grammar, or not under this one."""
+        ...
 
     def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
         """Draws `params.n` samples for each prompt, in the order of `prompts`."""

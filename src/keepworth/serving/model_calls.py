@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keepworth.base.json_values import as_list, as_object
+from keepworth.serving.answer_forms import Schema, grammar_of
 from keepworth.serving.call_formats import EVENTS, TEXTS, text_of
 from keepworth.serving.calls import NotServed, ReadyAnswer
 
@@ -37,8 +38,8 @@ _OFF = {
     "background": (False,),
 }
 """Fields that are taken only with the value by which they change nothing."""
-_FREE_CHOICES = ("auto", "none")
-"""Choices of tools that leave it to the model, or give it none. The others need an engine that is bound to a grammar."""
+_CHOICES = ("auto", "none", "required", "any", "function", "tool")
+"""Choices of tools: the model's, none, one of them whichever, and the one that is named."""
 
 
 class _Options(BaseModel):
@@ -75,6 +76,7 @@ class ModelCall:
         tools: The JSON schemas of the tools, in OpenAI's form.
         max_tokens: The most tokens of an answer; None leaves it to the model.
         stop: Texts that end an answer.
+        grammar: What an answer may say (`keepworth.serving.answer_forms`); "" leaves it free.
         usage: Whether a stream ends with the number of tokens.
     """
 
@@ -83,6 +85,7 @@ class ModelCall:
     tools: tuple[Mapping[str, Any], ...]
     max_tokens: int | None
     stop: tuple[str, ...]
+    grammar: str = ""
     n: int = 1
     temperature: float = 1.0
     top_p: float = 1.0
@@ -143,15 +146,15 @@ class AnsweredFormat:
             raise NotServed(
                 "The last message is the assistant's, and is not continued.", "End with a user's message or a result."
             )
-        choice = values.pop("tool_choice", "auto")
-        choice = choice.get("type", "") if isinstance(choice, dict) else choice
-        if choice not in _FREE_CHOICES:
-            raise NotServed(
-                f"tool_choice = {choice!r:.40} is not supported: the engine is bound to no grammar.",
-                f"Choose one of {', '.join(_FREE_CHOICES)}.",
-                about="tool_choice",
-            )
-        self._require_text(values)
+        choice, names = _tool_choice(values.pop("tool_choice", "auto"), tools)
+        form = self._form(values)
+        schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools if choice != "none"}
+        called = [
+            (name, Schema(f"tools[{place}]", parameters))
+            for place, (name, parameters) in enumerate(schemas.items())
+            if name in names
+        ]
+        grammar = grammar_of(form, called, free=choice in ("auto", "none"))
         for name, allowed in _OFF.items():
             if name in values and values.pop(name) not in allowed:
                 raise NotServed(f"{name} is not supported.", f"Leave {name} out.", about=name)
@@ -182,6 +185,7 @@ class AnsweredFormat:
             messages=messages,
             tools=tools if choice != "none" else (),
             stop=tuple(options.stop),
+            grammar=grammar,
             usage=usage,
             **given,
         )
@@ -248,10 +252,10 @@ class AnsweredFormat:
             )
         return _schema_of(function["name"], function.get("description"), function.get("parameters"))
 
-    def _require_text(self, values: dict[str, Any]) -> None:
-        """Remove the field that says what form the answer has. Raises NotServed for one that only a grammar can give."""
-        if as_object(values.pop("response_format", None)).get("type", "text") != "text":
-            raise _no_grammar("response_format")
+    def _form(self, values: dict[str, Any]) -> Schema | None:
+        """Remove the field that says what form the answer has, and return the schema of its JSON; None for any text."""
+        given = as_object(values.pop("response_format", None))
+        return _schema_in("response_format", given, as_object(given.get("json_schema")), ".json_schema")
 
 
 class ChatCalls(AnsweredFormat):
@@ -353,12 +357,12 @@ class ResponsesCalls(AnsweredFormat):
     def _schema(self, tool: Any) -> Mapping[str, Any]:
         return super()._schema({"function": tool} if as_object(tool).get("type") == "function" else tool)
 
-    def _require_text(self, values: dict[str, Any]) -> None:
-        if as_object(as_object(values.pop("text", None)).get("format")).get("type", "text") != "text":
-            raise _no_grammar("text.format")
+    def _form(self, values: dict[str, Any]) -> Schema | None:
+        given = as_object(as_object(values.pop("text", None)).get("format"))
         for name in ("previous_response_id", "conversation", "prompt"):
             if name in values:
                 raise NotServed(f"{name} is not supported.", "Send the whole conversation as input.", about=name)
+        return _schema_in("text.format", given, given)
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         (choice, *_) = answer.choices
@@ -463,7 +467,7 @@ class MessagesCalls(AnsweredFormat):
         function = {**given, "parameters": given.get("input_schema")}
         return super()._schema({"function": function})
 
-    def _require_text(self, values: dict[str, Any]) -> None:
+    def _form(self, values: dict[str, Any]) -> Schema | None:
         if values.pop("thread", None) is not None:
             raise NotServed(
                 "thread is not supported: no conversation is held here between calls.",
@@ -471,9 +475,9 @@ class MessagesCalls(AnsweredFormat):
                 about="thread",
                 details={"error_code": "thread_unsupported_request", "unsupported": ["thread"]},
             )
-        for name in ("output_format", "output_config"):
-            if as_object(as_object(values.pop(name, None)).get("format")).get("type", "text") != "text":
-                raise _no_grammar(name)
+        older = as_object(values.pop("output_format", None))
+        newer = as_object(as_object(values.pop("output_config", None)).get("format"))
+        return _schema_in("output_config.format", newer, newer) or _schema_in("output_format", older, older)
 
     def whole(self, answer: ModelAnswer) -> dict[str, Any]:
         (choice, *_) = answer.choices
@@ -579,12 +583,43 @@ def _no_message() -> NotServed:
     return NotServed("A message must have role and content, both texts.", "Pictures and sounds are not supported.")
 
 
-def _no_grammar(field: str) -> NotServed:
-    return NotServed(
-        f"{field} is not supported: the engine is bound to no grammar.",
-        "Ask for the form in words, and check what comes.",
-        about=field,
-    )
+def _tool_choice(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of a choice of tools, and the names of those that may be called."""
+    names = tuple(tool["function"]["name"] for tool in tools)
+    kind = choice.get("type", "") if isinstance(choice, dict) else choice
+    if kind not in _CHOICES:
+        raise NotServed(
+            f"tool_choice = {kind!r:.40} is not supported.",
+            f"Choose one of {', '.join(_CHOICES)}.",
+            about="tool_choice",
+        )
+    if kind in ("function", "tool"):
+        named = as_object(choice)
+        names = tuple(name for name in names if name == as_object(named.get("function", named)).get("name"))
+    if not names and kind not in ("auto", "none"):
+        raise NotServed(
+            "tool_choice wants a tool to be called that tools does not hold.", "Add it to tools.", about="tool_choice"
+        )
+    return kind, names
+
+
+def _schema_in(place: str, format: Body, holder: Body, within: str = "") -> Schema | None:
+    """Return the schema of a format of answers; None for any text. Raises NotServed for a format of another kind.
+
+    Args:
+        place: The place of the format in the call.
+        format: It says its type.
+        holder: It holds the schema.
+        within: The way from the format to the holder.
+    """
+    kind = format.get("type", "text")
+    if kind == "json_object":
+        return Schema(place, {"type": "object"})
+    if kind not in ("text", "json_schema"):
+        raise NotServed(
+            f"{place}.type = {kind!r:.40} is not supported.", "Take text, json_object or json_schema.", about=place
+        )
+    return None if kind == "text" else Schema(f"{place}{within}.schema", holder.get("schema"))
 
 
 def _schema_of(name: str, does: Any, parameters: Any) -> dict[str, Any]:

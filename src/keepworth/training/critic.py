@@ -294,7 +294,7 @@ class Critic:
         update fits."""
         if not self.settings.replay:
             return
-        self.past.append(rows)
+        self.past.append(replace(rows, grammars=()))  # a critic scores no ids
         while sum(map(_episodes, self.past)) > self.settings.replay:
             self.past.pop(0)
         if not self.past:

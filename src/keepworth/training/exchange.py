@@ -73,7 +73,9 @@ def trajectory_of(episode: Episode, session: str, model: str) -> dict[str, Any]:
             "completion_token_ids": list(call.ids),
             **({"logprobs": list(call.logprobs)} if call.logprobs else {}),
         }
-        extra = {"role": call.role, "temperature": call.temperature, "finish": call.finish.value}
+        extra: dict[str, Any] = {"role": call.role, "temperature": call.temperature, "finish": call.finish.value}
+        if call.grammar is not None:  # the log-probabilities are among what it allows
+            extra["grammar"] = call.grammar.text
         step = {"step_id": len(steps) + 1, "source": "agent", "message": call.text, "metrics": metrics}
         steps.append({**step, "llm_call_count": 1, "extra": extra})
     return {

@@ -272,6 +272,7 @@ class RolloutCalls:
                 max_tokens=most,
                 stop_ids=prompt.chat.stop_ids,
                 stop=call.stop,
+                grammar=call.grammar,
             )
             for _ in range(call.n)
         )

@@ -23,7 +23,7 @@ from keepworth.base.errors import KeepworthError
 from keepworth.models.attention import float32_products
 from keepworth.models.drawing import uniforms
 from keepworth.models.inprocess import InProcessModel
-from keepworth.records.model import Sample, SamplingParams, Tokens
+from keepworth.records.model import Grammar, Sample, SamplingParams, Tokens
 from keepworth.serving.calls import NotServed, ReadyAnswer, json_object
 from keepworth.serving.model_calls import ANSWERED, ModelAnswer, ModelCall, answer_error
 from keepworth.serving.upstream import Upstream
@@ -99,6 +99,9 @@ class ModelTransport(httpx.AsyncBaseTransport):
         if call.model not in ("", model.name):
             raise NotServed(f"The model {call.model!r:.80} does not exist.", f"Ask for {model.name}.", status=404)
         prompt = conversations.prompt(call)
+        grammar = Grammar(call.grammar, tuple(sorted(prompt.chat.stop_ids))) if call.grammar else None
+        if grammar is not None:
+            model.check_grammar(grammar)
         params = SamplingParams(
             call.max_tokens or max(1, min(256, model.context_limit - len(prompt.ids))),
             call.n,
@@ -107,6 +110,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
             prompt.chat.stop_ids,
             max(0, call.top_k),
             call.top_p,
+            grammar,
         )
         samples = [end_at(sample, call.stop, model.decode) for sample in self._draw(prompt.ids, params, left)]
         choices = tuple(conversations.answer(call, prompt, sample) for sample in samples)

@@ -282,7 +282,8 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
 def row_scores(
     model: InProcessModel, rows: Rows, chosen: Sequence[int], temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns log-probabilities and entropies, [len(chosen), T], of the chosen rows; zero where nothing was drawn.
+    """Returns log-probabilities and entropies, [len(chosen), T], of the chosen rows; zero where nothing was drawn. Both are of
+    the distribution that each token was drawn from: where a grammar bound it, that of the ids which the grammar allowed.
 
     Args:
         model: The model that scores them.
@@ -291,7 +292,30 @@ def row_scores(
         temperature: The logits are divided by it before the softmax.
     """
     plan = layout(rows, chosen)
-    flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature)
+    flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature, allowed_ids(model, rows, chosen, plan))
     blank = flat_lp.new_zeros(len(chosen) * plan.width)
     lp, entropy = blank.index_copy(0, plan.place, flat_lp), blank.index_copy(0, plan.place, flat_entropy)
     return lp.view(-1, plan.width), entropy.view(-1, plan.width)
+
+
+def allowed_ids(model: InProcessModel, rows: Rows, chosen: Sequence[int], plan: BranchLayout) -> torch.Tensor | None:
+    """Returns the bits of the ids that each target of the tree was drawn from, int32 [N, V / 32]; None where all were drawn
+    freely. They are made again from the grammars, as no row holds them.
+
+    Args:
+        model: The model, whose tokenizer the grammars are read with.
+        rows: The rows of the update.
+        chosen: The indices of the rows.
+        plan: The places of their tokens in the tree.
+    """
+    if not any(rows.grammars[row] for row in chosen if rows.grammars):
+        return None
+    number_of = torch.full((len(chosen) * plan.width,), -1)
+    number_of[plan.place] = torch.arange(len(plan.place))
+    bits = torch.full((len(plan.place), model.grammar_masks.width), -1, dtype=torch.int32)
+    for position, row in enumerate(chosen):
+        for call in rows.grammars[row]:
+            first = position * plan.width + call.start
+            masks = torch.from_numpy(model.grammar_masks.of(call.grammar, call.ids))
+            bits[number_of[first : first + len(call.ids)]] = masks
+    return bits

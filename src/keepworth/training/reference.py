@@ -101,6 +101,11 @@ def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temp
         parts: The micro-batches, each of which is scored at once.
         temperature: The logits are divided by it before the softmax.
     """
+    if any(rows.grammars):
+        raise KeepworthError(
+            f"The teacher {teacher.name} scores tokens among all others, and some calls were drawn under a grammar.",
+            "Leave response_format and the choice of a tool out of the agent's calls, or take an objective without a teacher.",
+        )
     scores = torch.zeros_like(rows.batch.lp_behaviour)
     for part in parts:
         shared = rows.by_context(part.rows)

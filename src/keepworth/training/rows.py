@@ -18,7 +18,7 @@ import torch
 
 from keepworth.base.errors import KeepworthError
 from keepworth.records.episode import Episode, Group, RewardScope, Segment
-from keepworth.records.model import FinishReason, Tokens
+from keepworth.records.model import FinishReason, Grammar, Tokens
 from keepworth.training.objective.batch import Batch, Steps
 from keepworth.training.objective.options import Objective
 
@@ -53,13 +53,23 @@ class Rows(Texts):
 
     `batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]` is the key of its task, `shown[b]` the texts that were
     shown in its episode. `cut[b]` says that the row ends an episode which the length limit cut off. `unscored` [B, T] marks drawn
-    tokens whose log-probability is not known yet."""
+    tokens whose log-probability is not known yet. `grammars[b]` are the calls of the row that were drawn under a grammar."""
 
     batch: Batch
     tasks: tuple[str, ...]
     cut: tuple[bool, ...]
     unscored: torch.Tensor
     shown: tuple[tuple[str, ...], ...] = ()
+    grammars: tuple[tuple[Restricted, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restricted:
+    """Ids of an answer, from `start` on, that were drawn under a grammar."""
+
+    start: int
+    ids: Tokens
+    grammar: Grammar
 
 
 @dataclass(slots=True)
@@ -185,6 +195,14 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         tuple(is_cut and last[place] == row for row, (place, is_cut) in enumerate(zip(places, truncated, strict=True))),
         unscored,
         tuple(tuple(item.text for item in episode.shown) for episode in episodes),
+        tuple(
+            tuple(
+                Restricted(len(segment.context) - len(line.context), segment.ids, segment.grammar)
+                for segment in line.segments
+                if segment.grammar is not None
+            )
+            for line in lines
+        ),
     )
 
 

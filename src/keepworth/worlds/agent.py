@@ -73,9 +73,10 @@ class Caller(Reads, Protocol):
         stop_ids: frozenset[int],
         stop: Sequence[str] = (),
         memory: str = "",
+        grammar: str = "",
     ) -> Sample:
         """Draws one sample, which is recorded as one segment. Raises ContextOverflow where the prompt and `max_tokens` exceed the
-        window; the driver then ends the episode.
+        window; the driver then ends the episode. Raises KeepworthError where the model cannot draw under the grammar.
 
         Args:
             prompt: The ids that the model continues.
@@ -85,6 +86,7 @@ class Caller(Reads, Protocol):
             stop_ids: The sample ends with the first of these ids.
             stop: Texts; the first that occurs ends the sample with the token that completes it.
             memory: The content hash of the agent's memory before the call, "" for none.
+            grammar: What the sample may say, in the form of Lark that llguidance reads; "" leaves it free.
         """
         ...
 

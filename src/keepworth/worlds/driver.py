@@ -46,7 +46,7 @@ from keepworth.records.episode import (
     finite_number,
     make_failed_episode,
 )
-from keepworth.records.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
+from keepworth.records.model import ChatTemplate, FinishReason, Grammar, Model, Sample, SamplingParams, Tokens
 from keepworth.worlds.agent import Action, Agent, AgentStopped, Caller
 from keepworth.worlds.environment import Environment, JudgesTheEpisode, ScoresTheEnd, Step
 
@@ -564,9 +564,18 @@ class _Call:
         stop_ids: frozenset[int],
         stop: Sequence[str] = (),
         memory: str = "",
+        grammar: str = "",
     ) -> Sample:
         varied = self._variation
+        bound = Grammar(grammar, tuple(sorted(stop_ids))) if grammar else None
         begins = () if varied is None or self.segments else tuple(self.encode_continuation(varied.prefix))
+        if bound is not None:
+            self.model.check_grammar(bound)
+            if begins:
+                raise KeepworthError(
+                    "This rollout's answers begin with a prefix of its variation, which no grammar describes.",
+                    "Vary something else, or ask for the form in words.",
+                )
         prompt = (*prompt, *begins)
         if len(prompt) + max_tokens > self.context_limit:
             raise ContextOverflow(
@@ -574,7 +583,7 @@ class _Call:
                 f"{self.context_limit} that {self.model.name} reads"
             )
         begun = time.perf_counter()
-        params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids))
+        params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids), grammar=bound)
         sample = await self._context.sample(prompt, params)
         if stop:
             sample = end_at(sample, stop, self.decode)
@@ -582,7 +591,8 @@ class _Call:
         if varied is not None:
             self.samples.append(sample)
         text, around = self.decode(sample.ids), {"memory_before": memory, "memory_after": memory, "state": self.state}
-        self.segments.append(Segment.of(sample, role, prompt_id, prompt, text, self.temperature, **around))
+        call = Segment.of(sample, role, prompt_id, prompt, text, self.temperature, grammar=bound, **around)
+        self.segments.append(call)
         return sample if not begins else _begun_with(begins, sample)
 
     def remembers(self, memory: str) -> None:

@@ -266,6 +266,8 @@ class DraftBatch:
         for draft in drafts:
             left = draft.params.max_tokens - len(draft.ids)
             alike = replace(draft.params, seed=0, max_tokens=left if self.slots is None else 1)
+            if alike.grammar is not None:
+                alike = replace(alike, grammar=replace(alike.grammar, begun=tuple(draft.ids)))
             by_prompt.setdefault((alike, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
         batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[PartialSample]]]] = {}
         for (alike, _, prompt), members in by_prompt.items():

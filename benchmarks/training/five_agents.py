@@ -1,19 +1,21 @@
 """Five agents with loops of others, or as clients' own pages write them, train a tiny model by reward, unchanged.
 
-    python -m benchmarks.training.five_agents [--seeds 3] [--steps 12] [--only WORD] [--json FILE]
+    python -m benchmarks.training.five_agents [--seeds 3] [--steps 12] [--only WORDS] [--json FILE]
 
 A shop's prices change from question to question, and the model of `examples/tiny_caller.py` mostly says that it does not know
 them instead of calling the tool. Each agent trains a model of its own for each seed. Reported are the right answers to questions
 that were not trained, before and after, the seconds of the whole call, and how many of the recorded calls hold exactly the ids
 and log-probabilities that the model drew. A control has the same agent, and coins for rewards.
 
-It needs what `make test-hubs` installs: `.venv-hubs-agents/bin/python -m benchmarks.training.five_agents`."""
+It needs what `make test-hubs` installs: `.venv-hubs-agents/bin/python -m benchmarks.training.five_agents`. The script of the
+shell (`ask.sh`) needs curl and jq alone. With --only, agents of the record that are not measured again stay in it as they are."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
+import re
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -37,21 +39,7 @@ GOAL = 0.8
 """The share of right answers that a trained agent reaches."""
 TAUGHT = 500
 """For how many steps a model is taught before. After 300, that of seed 1 had not learned to repeat a price."""
-TOOL = """import json, os
-
-
-def price(item: str) -> str:
-    "Looks up what a thing costs today."
-    return str(json.loads(os.environ["PRICES"]).get(item, "nothing"))
-"""
-"""The tool of the shell's agent: a file that Datasette's `llm` reads."""
-SHELL = """row=$(cat)
-export PRICES=$(printf %s "$row" | {python} -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["prices"]))')
-export LLM_USER_PATH=$(mktemp -d) && cp {folder}/models.yaml "$LLM_USER_PATH/extra-openai-models.yaml"
-trap 'rm -rf "$LLM_USER_PATH"' EXIT
-{python} -m llm -m served --functions {folder}/tool.py --no-log "$KEEPWORTH_PROMPT"
-"""
-"""The shell's agent: `llm` runs the loop, and prints the last answer."""
+SHELL = f"sh {Path(__file__).with_name('ask.sh')}"
 
 
 def openai_client(row: dict[str, Any]) -> str:
@@ -111,23 +99,16 @@ def openai_agents(row: dict[str, Any]) -> str:
     return str(agents.Runner.run_sync(made, row["prompt"], max_turns=3).final_output)
 
 
-def shell_in(folder: Path) -> str:
-    """Writes the shell's agent and returns its command."""
-    (folder / "tool.py").write_text(TOOL)
-    served = {"model_id": "served", "model_name": "any", "supports_tools": True, "can_stream": True}
-    (folder / "models.yaml").write_text(json.dumps([served]))
-    (folder / "agent.sh").write_text(SHELL.format(folder=folder, python=sys.executable))
-    return f"sh {folder / 'agent.sh'}"
-
-
-AGENTS: dict[str, tuple[Callable[[dict[str, Any]], str] | None, tuple[str, ...]]] = {
+AGENTS: dict[str, tuple[Callable[[dict[str, Any]], str] | str, tuple[str, ...]]] = {
     "OpenAI's client, with a tool": (openai_client, ("openai",)),
     "OpenAI's Agents SDK, by responses": (openai_agents, ("openai-agents",)),
     "LangChain's create_agent": (langchain, ("langchain", "langchain-openai")),
     "Anthropic's client, its tool runner": (anthropic_client, ("anthropic",)),
-    "a command of the shell: llm": (None, ("llm",)),
+    "a script of the shell, with curl and jq": (SHELL, ("curl", "jq")),
 }
-"""The agents, and the packages that run them. None is the shell's, which is written into a folder."""
+"""The agents, and the packages or programs that run them."""
+WITH_COINS = (openai_client, SHELL)
+"""The agents that are also trained with coins for rewards."""
 
 
 def coin(answer: str, row: dict[str, Any]) -> float:
@@ -190,6 +171,23 @@ def measure(agent: Any, reward: Any, seed: int, steps: int, folder: Path) -> dic
     }
 
 
+def version_of(program: str) -> str:
+    """The version of a package of Python, or of a program."""
+    if program not in ("curl", "jq"):
+        return version(program)
+    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"\d+(?:\.\d+)+", told)[0]
+
+
+def others_in(path: Path | None, measured: set[str]) -> list[dict[str, Any]]:
+    """The arms of a record whose agents are not measured now, each with the machine that it was measured on."""
+    if path is None or not path.is_file():
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    machine_of_all = {"machine": record["machine"]} if "machine" in record else {}
+    return [{**arm, **machine_of_all} for arm in record["arms"] if arm["agent"] not in measured]
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
@@ -202,20 +200,22 @@ def main() -> None:
         if asked.only not in name:
             continue
         for kind, reward in rewards.items():
-            if kind == "coins" and agent is not openai_client:
+            if kind == "coins" and agent not in WITH_COINS:
                 continue
             runs = []
             for seed in range(asked.seeds):
                 with tempfile.TemporaryDirectory() as path:
                     folder = Path(path)
-                    runs.append(measure(agent or shell_in(folder), reward, seed, asked.steps, folder))
+                    runs.append(measure(agent, reward, seed, asked.steps, folder))
                 print(f"{name}, {kind}: {runs[-1]}", flush=True)
-            versions = {package: version(package) for package in packages}
+            versions = {package: version_of(package) for package in packages}
             reached = sum(run["before"] < 0.3 and run["after"] >= GOAL for run in runs)
-            arms.append({"agent": name, "reward": kind, "versions": versions, "reached": reached, "runs": runs})
+            arm = {"agent": name, "reward": kind, "versions": versions, "reached": reached, "runs": runs}
+            arms.append({**arm, "machine": setting})
         save(asked.json, {
             "command": f"python -m benchmarks.training.five_agents --seeds {asked.seeds} --steps {asked.steps}",
-            "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps, "arms": arms, "machine": setting,
+            "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps,
+            "arms": [*others_in(asked.json, {arm["agent"] for arm in arms}), *arms],
         })  # fmt: skip
 
 

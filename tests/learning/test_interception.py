@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -78,6 +79,20 @@ def test_agents_of_every_format_are_recorded_as_they_were_drawn(
         assert text.count("<tool_call>") == text.count("tool: ") == 1
         assert text.startswith("tools: ")
         assert "system: Use the tool.<|end|>" in text
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
+def test_a_script_of_the_shell_with_curl_runs_its_loop_unchanged(model: Scripted) -> None:
+    def price(prompt: str) -> str:
+        told = prompt.rpartition("tool: ")[2].partition("<|end|>")[0] if "tool: " in prompt else ""
+        return told or '<tool_call>{"name": "price", "arguments": {"item": "pear"}}</tool_call>'
+
+    model.script = price
+    script = Path(__file__).parents[2] / "benchmarks" / "training" / "ask.sh"
+    rows = ({"prompt": "What does a pear cost?", "answer": "7", "prices": {"pear": "7"}},)
+    (episode,) = rollouts(model, f"sh {script}", rows, seconds=60.0)
+    assert (episode.answer, episode.reward, len(episode.segments)) == ("7", 1.0, 2)
+    assert drawn_in([episode]) == sorted(model.drawn)
 
 
 # What else a provider does.

@@ -212,11 +212,11 @@ def main() -> None:
             reached = sum(run["before"] < 0.3 and run["after"] >= GOAL for run in runs)
             arm = {"agent": name, "reward": kind, "versions": versions, "reached": reached, "runs": runs}
             arms.append({**arm, "machine": setting})
-        save(asked.json, {
-            "command": f"python -m benchmarks.training.five_agents --seeds {asked.seeds} --steps {asked.steps}",
-            "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps,
-            "arms": [*others_in(asked.json, {arm["agent"] for arm in arms}), *arms],
-        })  # fmt: skip
+            save(asked.json, {
+                "command": f"python -m benchmarks.training.five_agents --seeds {asked.seeds} --steps {asked.steps}",
+                "goal": f"from below .3 to at least {GOAL} of new questions", "steps": asked.steps,
+                "arms": [*others_in(asked.json, {arm["agent"] for arm in arms}), *arms],
+            })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from keepworth.base.metrics import tokens
 from keepworth.base.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
-from keepworth.memory.sentences import says_something
+from keepworth.memory.speech import says_something
 from keepworth.methods.writers._claims import stems
 from keepworth.methods.writers.facts import Facts, comparison, extractor
 from keepworth.records.episode import Task

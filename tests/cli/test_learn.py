@@ -17,6 +17,7 @@ from keepworth.memory.headline import MARK
 from keepworth.memory.store import notes
 from tests.cli.conftest import CommandLine
 from tests.memory.outcomes.test_samples import SAMPLES
+from tests.serving.scripted import scripted
 
 FILE = ("--memory", "a.mem", "--encoder", "hashing:64")
 
@@ -61,6 +62,23 @@ def test_the_same_logs_count_once(command: CommandLine) -> None:
     assert (again["new"], again["longer"], again["cases"], again["facts"]) == (0, 0, 0, 0)
     assert state() == before
     assert "Sound" in command.done("memory", "check", "--file", "a.mem")
+
+
+def test_model_reads_next_messages_of_logs_once_and_only_with_the_option(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"choices": [{"message": {"role": "assistant", "content": "correction"}, "finish_reason": "stop"}]}
+    session(Path("s.jsonl"), ("Write the letter", [("cat letter", False, "Dear Sir")]), ("two pages", []))
+    with scripted((200, said)) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+        monkeypatch.setenv("OPENAI_MODEL", "judge")
+        command.done("learn", "s.jsonl", *FILE, "--model-signals", "5", "--dry-run")
+        command.done("learn", "s.jsonl", "--memory", "b.mem", "--encoder", "none", "--yes")
+        assert model.asked == []
+        learn(command, "s.jsonl", "--model-signals", "5")
+        learn(command, "s.jsonl", "--model-signals", "5")
+        assert len(model.asked) == 1
+    assert "a model says that the user's next message corrects the answer" in "".join(text for _, text in state())
 
 
 def test_search_after_learning_shows_the_successful_action(command: CommandLine) -> None:

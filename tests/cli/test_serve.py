@@ -48,6 +48,8 @@ def test_port_in_use_is_reported_before_loading(command: CommandLine) -> None:
         (["--memory", "a.mem", "--memory-items", "3"], "--call-mb are of a gateway"),
         (["--memory", "a.mem", "--threshold", "0"], "--call-mb are of a gateway"),
         (["--memory", "a.mem", "--call-mb", "20"], "--call-mb are of a gateway"),
+        (["--memory", "a.mem", "--no-signals", "--model-signals", "5"], "--no-signals takes no signal"),
+        (["--memory", "a.mem", "--model-signals", "-1"], "greater than or equal to 0"),
         (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
         *((["--memory", path], "Name a file, such as agent.mem") for path in ("", ".", "/")),
         *(

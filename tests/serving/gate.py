@@ -73,7 +73,7 @@ class Gate:
     """A gateway in front of a scripted upstream. settings: what the server takes, and what its gateway takes."""
 
     def __init__(self, file: Path, script: Script, url: str, *, clock: Clock = now, **settings: Any) -> None:
-        names = ("policy", "scan", "encoder", "upstream_key", "writer")
+        names = ("policy", "scan", "encoder", "upstream_key", "writer", "model_signals")
         options: dict[str, Any] = {"encoder": "hashing", "upstream_key": KEY}
         options |= {name: settings.pop(name) for name in names if name in settings}
         options |= {"gateway": GatewaySettings(**settings)} if settings else {}

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from keepworth.base.chat import ChatModel
+from keepworth.memory.model_signals import ModelSignals
 from tests.serving.gate import EPISODE, Gate, SetClock, finished, says, until, user
+from tests.serving.scripted import scripted
 
 RULE = "Build the documentation with: mkdocs build --strict"
 QUESTION = user("How do I build the documentation?")
@@ -75,6 +78,26 @@ def test_reaction_is_a_signal_and_no_note(
     assert [name for name, _ in rewards(gate, first.headers[EPISODE])] == [f"signal:{signal}:ana"]
     others = [item.text.rstrip(".") for item in gate.memory.get_all() if item.id != rule.id]
     assert others == notes
+
+
+def test_model_reads_the_next_message_where_the_rules_do_not_tell(gates: Callable[..., Gate]) -> None:
+    said = {"choices": [{"message": {"role": "assistant", "content": "correction"}, "finish_reason": "stop"}]}
+    with scripted((200, said)) as model:
+        asks = ModelSignals(ChatModel(model.url, "judge"))
+        gate = gates(model_signals=asks)
+        gate.memory.add(RULE, user_id="ana")
+        first = gate.ask(QUESTION, user="ana")
+        answer = says(first.json()["choices"][0]["message"]["content"])
+        gate.ask(QUESTION, answer, user("two pages"), user="ana")
+        until(lambda: finished(gate.server))
+        assert asks.wait()
+        assert rewards(gate, first.headers[EPISODE]) == [("signal:model-correction:ana", 0.0)]
+        assert len(model.asked) == 1
+        assert model.asked[0]["messages"][-1]["content"].splitlines()[1:] == [
+            "Answer: Noted.",
+            "New message: two pages",
+            "Label:",
+        ]
 
 
 def test_read_only_call_sends_no_signal(gate: Gate) -> None:

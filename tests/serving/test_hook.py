@@ -27,6 +27,7 @@ from keepworth.memory.item import Item
 from keepworth.memory.sensitive import HIDDEN
 from keepworth.records.episode import Episode
 from keepworth.serving import hook
+from tests.serving.gate import until
 from tests.serving.memory_process import TOKEN, MemoryProcess
 from tests.serving.scripted import scripted
 
@@ -165,6 +166,30 @@ def test_no_signal_is_sent_without_a_recall_or_with_signals_off(host: Host) -> N
     host("PostToolUse", "--no-signals", **passed)
     host("UserPromptSubmit", "--no-signals", prompt="No, wrong")
     assert host.rewards() == []
+
+
+def test_hook_does_not_wait_for_the_model_that_reads_the_next_prompt(tmp_path: Path) -> None:
+    hooked = threading.Event()
+
+    def answer(_: dict[str, Any]) -> dict[str, Any]:
+        assert hooked.wait(60)
+        return {"choices": [{"message": {"role": "assistant", "content": "thanks"}, "finish_reason": "stop"}]}
+
+    with scripted((200, answer)) as model:
+        process = MemoryProcess(tmp_path / "agent.mem", "--model-signals", "5")
+        process.environment = {"OPENAI_BASE_URL": model.url, "OPENAI_MODEL": "judge"}
+        variables = {"KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
+        with process, Client(process.url, TOKEN) as client:
+            host = Host(client, "ana", {**os.environ, **variables, "KEEPWORTH_URL": process.url})
+            host.add("Run the tests with: make test")
+            host("UserPromptSubmit", prompt="Run the tests")
+            host("Stop", stop_hook_active=False)
+            host("UserPromptSubmit", prompt="two pages")
+            assert host.rewards() == []
+            hooked.set()
+            until(host.rewards)
+            assert host.rewards() == [("signal:model-thanks", 1.0)]
+            assert len(model.asked) == 1
 
 
 def test_a_turn_that_the_host_did_not_end_was_stopped_by_the_user(host: Host) -> None:

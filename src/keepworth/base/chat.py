@@ -16,7 +16,7 @@ from keepworth.base.model_errors import BadAnswer, ChatError, NoJsonObject, NoWh
 Message = Mapping[str, Any]
 _EXCERPT = 200
 _DECODER = json.JSONDecoder()
-BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+BASE_URL, API_KEY, MODEL = "OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"
 """Environment variables that OpenAI's own clients read."""
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-5|o[1-9])(?![0-9]).*")
 """Reasoning models of OpenAI. They take no temperature, and have another name for the limit of tokens."""
@@ -131,6 +131,17 @@ def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
             f"Set {BASE_URL} to an OpenAI-compatible server, such as http://localhost:8000/v1, and {API_KEY} if it wants a key.",
         )
     return ChatModel(url, model, api_key=os.environ.get(API_KEY) or None, **settings)
+
+
+def model_in_environment(what: str) -> str:
+    """Returns the name of the chat model in OPENAI_MODEL. Raises ChatError where it is not set.
+
+    Args:
+        what: The part that needs the model, as the subject of the error's sentence.
+    """
+    if not (name := os.environ.get(MODEL, "")):
+        raise ChatError(f"{what} needs a chat model, and {MODEL} is not set.", "Set it to the model's name.")
+    return name
 
 
 def json_object(text: str) -> dict[str, Any]:

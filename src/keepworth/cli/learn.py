@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.output import Personal, confirm, say, say_json, say_text, stopping, working
+from keepworth.cli.output import ModelSignals, Personal, confirm, say, say_json, say_text, stopping, working
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
@@ -43,14 +43,16 @@ def learn(
         str, option("--secrets ACTION", "What becomes of cases with keys or passwords: redact, quarantine, refuse.")
     ] = "redact",
     personal: Personal = "allow",
+    model_signals: ModelSignals = 0,
     as_json: Annotated[bool, option("--json", "Print what was read and learned as JSON.")] = False,
 ) -> None:
     """Learn from logs that lie on the disk: what was asked, what was done, and how it ended.
 
     Read are, by their content: sessions of Claude Code, Codex, Gemini CLI and opencode; trajectories in ATIF, of verifiers and of
     ART; messages of LangChain and LangGraph; OpenTelemetry, agent-lightning, Langfuse and LangSmith as JSON lines; and lines of
-    {"task", "steps", "reward"}. It says first what is there, and asks. Nothing is sent anywhere. The same log can be given again:
-    nothing is counted twice. What a file taught is taken back by `keepworth memory rollback --source log:FILE`."""
+    {"task", "steps", "reward"}. It says first what is there, and asks. Nothing is sent anywhere without --model-signals. The same
+    log can be given again: nothing is counted twice. What a file taught is taken back by `keepworth memory rollback --source
+    log:FILE`."""
     from keepworth.adapters.logs.reading import LogFiles
     from keepworth.adapters.logs.survey import survey
     from keepworth.base.errors import KeepworthError
@@ -68,7 +70,7 @@ def learn(
         return
     if not dry_run:
         confirm(f"Learn from {_counted(counts.turns)} into {memory}?", yes, "Logs are private")
-    learned = _learn(paths, memory, user, dry_run, facts, encoder, secrets, personal)
+    learned = _learn(paths, memory, user, dry_run, facts, encoder, secrets, personal, model_signals)
     if as_json:
         say_json({"read": _record(counts, files), "learned": _fields(learned)})
     else:
@@ -76,12 +78,21 @@ def learn(
 
 
 def _learn(
-    paths: list[Path], place: MemoryPlace, user: str, dry: bool, facts: bool, encoder: str, secrets: str, personal: str
+    paths: list[Path],
+    place: MemoryPlace,
+    user: str,
+    dry: bool,
+    facts: bool,
+    encoder: str,
+    secrets: str,
+    personal: str,
+    calls: int,
 ) -> LogLearned:
     from keepworth.adapters.logs.learning import LogLearner
     from keepworth.adapters.logs.reading import LogFiles
     from keepworth.cli.memory.group import opened
     from keepworth.memory import by_name
+    from keepworth.memory.model_signals import load_model_signals
     from keepworth.memory.scan import scan_of
 
     there = place.on_server or place.file.exists()
@@ -90,6 +101,7 @@ def _learn(
     with opened(place, "none" if dry else encoder, make=True, policy="default") as memory:
         memory.store.scan = scan_of(secrets, personal)
         memory.writer = by_name.writer("statements") if facts else None
+        memory.model_signals = load_model_signals(0 if dry else calls)
         learner = LogLearner(memory, user=user, dry=dry)
         turns = 0
         with stopping("What was learned so far stays; the same command goes on."), working("learning") as report:

@@ -192,6 +192,15 @@ Secrets = Annotated[
     str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
 ]
 Personal = Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")]
+ModelSignals = Annotated[
+    int,
+    option(
+        "--model-signals N",
+        "The most times in a day that OPENAI_MODEL is asked what a user's next message says of the answer, where the rules do "
+        "not tell; 0 for never.",
+        min=0,
+    ),
+]
 
 
 # How the command line fails.

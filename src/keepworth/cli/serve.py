@@ -17,7 +17,7 @@ from keepworth.base.extras import require
 from keepworth.base.interruption import interruptible
 from keepworth.base.text import one_line
 from keepworth.cli.command import argument, bound, option
-from keepworth.cli.output import Personal, Runs, Secrets, say
+from keepworth.cli.output import ModelSignals, Personal, Runs, Secrets, say
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def serve(
             "--no-signals", "Take nothing that is seen for the outcome of what was shown; only reported rewards count."
         ),
     ] = False,
+    model_signals: ModelSignals = 0,
     call_mb: Annotated[
         int, option("--call-mb", "Megabytes of one call through a gateway, at most.", min=1, max=1024)
     ] = CALL_MB,
@@ -136,6 +137,11 @@ def serve(
             "--memory-tokens, --memory-items, --threshold, --no-prompts and --call-mb are of a gateway.",
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
+        (
+            no_signals and model_signals > 0,
+            "--no-signals takes no signal, also none of a model.",
+            "Leave one of them out.",
+        ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
         (stdio and workers > 1, alone, "Leave --workers out."),
         (
@@ -155,6 +161,7 @@ def serve(
         "writer": None if writer == "none" else writer,
         "scan": scan_of(secrets, personal),
         **({"signals": ()} if no_signals else {}),
+        **({"model_signals": model_signals} if model_signals else {}),
         **({"replaces": None if replaces == "none" else replaces} if replaces else {}),
     }
     if stdio:

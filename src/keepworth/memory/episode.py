@@ -239,9 +239,10 @@ class LiveEpisode:
             name = read_tool(
                 worded(command, "the command"), failed=failed, output=worded(output[-SIGNS:], "the output")
             )
+        if reply and (not name or find_signal(name).weight <= 0.0) and self._ask_model(reply, by):
+            return OperationOutcome(False, reason="the rules do not tell, so that a model is asked")
         if not name:
             return OperationOutcome(False, reason="it says nothing of the answer")
-        signal = find_signal(name)
         self._write()
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
@@ -270,6 +271,23 @@ class LiveEpisode:
         if not outcomes:
             return OperationOutcome(False, reason="what was shown is another person's, or has enough signals already")
         return next((outcome for outcome in outcomes if outcome.applied), outcomes[-1])
+
+    def _ask_model(self, reply: str, by: str | None) -> bool:
+        """Ask the memory's model, if it has one, what the next message says, in the background. Returns whether it will be asked:
+        not if nothing was shown before."""
+        memory = self._memory
+        if memory.model_signals is None:
+            return False
+        self._write()
+        memory._decisions.flush()
+        with memory.store.database.reading() as connection:
+            if not episode_log.signals_in(connection, self.id)[0]:
+                return False
+        message, answer = memory._unsaid(reply), memory._unsaid(self._action or "")
+        memory.model_signals.read_later(
+            memory.store, message, self.task, answer, lambda name: memory.reopen(self.id).signal(name, by=by)
+        )
+        return True
 
     def end(self, outcome: str = "") -> None:
         """Record that the episode is over, and how it ended. It can still be rewarded."""

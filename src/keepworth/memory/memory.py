@@ -61,6 +61,7 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
+from keepworth.memory.model_signals import load_model_signals
 from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.outcomes import OutcomeSource, list_sources
 from keepworth.memory.overlay import Bank, Overlay
@@ -170,6 +171,7 @@ class Memory(Changes):
                 )
         self.scopes = Scopes(EVERYWHERE.narrowed(tenant=tenant, user=user_id, agent=agent_id, session=session_id))
         self.signals = frozenset(settings.get("signals", load_signals()))
+        self.model_signals = load_model_signals(settings.get("model_signals", 0))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         self._stages = by_name.stages(settings.get("stages", ()))
@@ -253,6 +255,8 @@ class Memory(Changes):
         """Write the waiting entries of the log and close the file. On a handle from `within` it does nothing."""
         if self._shared or self.store.database.forked:
             return
+        if self.model_signals is not None:
+            self.model_signals.leave(self.store)
         if not self.read_only:
             self._decisions.flush()
         self.store.close()

@@ -17,6 +17,7 @@ from keepworth.records.model import EncoderIdentity
 
 if TYPE_CHECKING:
     from keepworth.memory.choose.slots import Policy
+    from keepworth.memory.model_signals import ModelSignals
 
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
@@ -33,6 +34,9 @@ class MemorySettings(TypedDict, total=False):
         clock: Returns the present time as canonical text.
         stages: Functions that change the hits of each search in turn, before the policy chooses among them, or names of them
             (see `keepworth.memory.search.stages.Stage`).
+        model_signals: The most times in a day that OPENAI_MODEL behind OPENAI_BASE_URL is asked, in the background, what a user's
+            next message says of the answer, where the rules of `signals` do not tell; or a
+            `memory.model_signals.ModelSignals` with another model. 0, the default, never.
         exact: True scores all items in each search by meaning; else a memory of some 25,000 items or more begins with a first
             pass by codes of few bits, which names the few hundred items that are scored.
         signals: The names of what may count as an outcome where nobody gives a reward (see `keepworth.memory.signals`); () for
@@ -51,6 +55,7 @@ class MemorySettings(TypedDict, total=False):
     clock: Clock
     stages: Sequence[Stage | str]
     signals: Collection[str]
+    model_signals: ModelSignals | int
     exact: bool
     replaces: PolicyLike
     allowed_loss: float

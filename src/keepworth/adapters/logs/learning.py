@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -258,6 +258,7 @@ class LogLearner:
 
     def _learn_turn(self, entry: _Turn, again: bool) -> None:
         session, turn = entry.session, entry.turn
+        entry = self._ask_model(entry)
         self.learned.longer += again
         self.learned.new += not again
         scope = self._scope(session)
@@ -273,6 +274,19 @@ class LogLearner:
         self._reward(entry, scope)
         if not self.dry:
             notes.keep_learned(self.memory.store, entry.id, entry.size)
+
+    def _ask_model(self, entry: _Turn) -> _Turn:
+        """Return a turn with what the memory's model says of the user's next message, if the rules do not tell."""
+        turn, seen, model = entry.turn, entry.end.signals, self.memory.model_signals
+        if self.dry or model is None or not turn.reply:
+            return entry
+        if any(signal.family == "reply" and signal.weight > 0.0 for _, signal in seen):
+            return entry
+        texts = [self.memory._unsaid(clean(text)) for text in (turn.reply, turn.asked, turn.answer)]
+        name = model.read(self.memory.store, *texts)
+        if name not in self.memory.signals:
+            return entry
+        return replace(entry, end=replace(entry.end, signals=(*seen, (len(turn.steps), find_signal(name)))))
 
     def _scope(self, session: LogSession) -> Scope:
         """Return the scope of a session: its user, and its project as the agent."""

@@ -12,6 +12,7 @@
 * Of each turn that was read in the log of another program, its size is kept under its episode, so that it counts once.
 * Of each evaluation that came by OpenTelemetry and became a reward, its digest is kept, so that it counts once; and under each
   scope, how many of each evaluator became a reward, came again, named nothing that is known, or had no score that is a reward.
+* How many times a model was asked today what a message means.
 * Of each trial of a policy, the journal entry after which it began is kept under the names of the two policies.
 """
 
@@ -46,6 +47,8 @@ NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", de
 """What every transaction of this context calls, to write a note as part of it."""
 USUAL_RANGE = (0.0, 1.0)
 """The range of rewards of a memory for which none was declared."""
+MODEL_CALLS = "model calls"
+"""The name of the fact that says how many times a model was asked on a day."""
 _RANGE = "reward range"
 """The name of the fact that holds the range of rewards."""
 UNFINISHED = "erasing"
@@ -322,6 +325,28 @@ def keep_learned(store: Store, episode: str, size: int) -> None:
         size: The size of the turn's log so far.
     """
     store.database.write(lambda connection: keep(connection, LEARNED + episode, json.dumps(size)))
+
+
+# Calls to a model.
+
+
+def count_model_call(store: Store, most: int) -> bool:
+    """Count a call to a model that says what messages mean. Returns whether it may be made: not if there were so many today.
+
+    Args:
+        store: The memory.
+        most: The most calls in a day (UTC).
+    """
+    day = timestamp(store.clock())[:10]
+
+    def count(connection: AnyConnection) -> bool:
+        counted = json.loads(fact(connection, MODEL_CALLS) or "{}")
+        calls = counted.get("calls", 0) if counted.get("day") == day else 0
+        if calls < most:
+            keep(connection, MODEL_CALLS, json.dumps({"day": day, "calls": calls + 1}))
+        return bool(calls < most)
+
+    return store.database.write(count)
 
 
 # What evaluators sent.

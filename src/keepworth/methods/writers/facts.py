@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -90,15 +89,10 @@ def model(*, chat: ChatModel | None = None, instructions: str = "") -> Facts:
     Raises:
         ChatError: OPENAI_MODEL is not set.
     """
-    from keepworth.base.chat import from_environment
+    from keepworth.base.chat import from_environment, model_in_environment
 
     if chat is None:
-        name = os.environ.get("OPENAI_MODEL", "")
-        if not name:
-            raise ChatError(
-                'writer="model" needs a chat model, and OPENAI_MODEL is not set.', "Set it to the model's name."
-            )
-        chat = from_environment(name, 'Memory(writer="model")')
+        chat = from_environment(model_in_environment('writer="model"'), 'Memory(writer="model")')
     return Facts(extractor(chat, instructions), comparison(chat))
 
 

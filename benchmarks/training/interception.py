@@ -3,10 +3,10 @@
     python -m benchmarks.training.interception [--repeats 5] [--steps 4] [--width 256] [--json FILE]
 
 All arms play the same episodes of three turns, with the same draws, and take the same updates: our own agent in a world, a
-program that calls the address with a plain client of HTTP, one with OpenAI's client, and one with OpenAI's client and streams.
-Each rollout makes its client anew, as people write it. Arms take turns in one process. A step is timed from the end of the one
-before; the first of each run is left out. Seconds are of the processor and of the clock; the ratio is to our own agent in the
-same repeat.
+program that calls the address with a plain client of HTTP, one with OpenAI's client, the same with connections that all rollouts
+share, and one with streams. Each rollout makes its client anew, as people write it. Arms take turns in one process. A step is
+timed from the end of the one before; the first of each run is left out. Seconds are of the processor and of the clock; the ratio
+is to our own agent in the same repeat.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,21 @@ def sdk(row: dict[str, Any]) -> str:
     return talk(row["prompt"], lambda said: create(model="any", messages=said).choices[0].message.content or "")
 
 
+@cache
+def connections() -> Any:
+    """What the clients share: each that is made without it reads this machine's certificates anew."""
+    import openai
+
+    return openai.DefaultHttpxClient()
+
+
+def sharing(row: dict[str, Any]) -> str:
+    import openai
+
+    create = openai.OpenAI(http_client=connections()).chat.completions.create
+    return talk(row["prompt"], lambda said: create(model="any", messages=said).choices[0].message.content or "")
+
+
 def streaming(row: dict[str, Any]) -> str:
     import openai
 
@@ -128,6 +144,7 @@ ARMS: dict[str, dict[str, Any]] = {
     },
     "a program, plain HTTP": {"agent": plain, "reward": score},
     "a program, OpenAI's client": {"agent": sdk, "reward": score},
+    "a program, OpenAI's client with one http_client for all": {"agent": sharing, "reward": score},
     "a program, OpenAI's client, streams": {"agent": streaming, "reward": score},
 }
 

@@ -20,6 +20,8 @@ _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator
 _SCHEMAS = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _ALONE = ("items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames")
+_SHORT = 2**14
+"""The most characters of a schema that is remembered."""
 _MOST_CHECKS = 200
 """How many parts of a schema are looked at to find the place that cannot be followed."""
 
@@ -89,14 +91,20 @@ def _require_followed(schema: Schema) -> None:
     )
 
 
-@lru_cache(maxsize=256)
 def _problem(schema: str) -> str:
-    """Return why a schema cannot be followed; "" where it can."""
+    """Return why a schema cannot be followed; "" where it can. An agent sends the same one again and again."""
+    return _problem_of_short(schema) if len(schema) <= _SHORT else _find_problem(schema)
+
+
+def _find_problem(schema: str) -> str:
     from llguidance import LLMatcher
 
     error = str(LLMatcher.validate_grammar(f"start: %json {schema}"))
     reason = error.partition("failed to compile JSON schema: ")[2] or error
     return " ".join(reason.partition("\n   1 |")[0].partition(" Enable ")[0].split()).rstrip(".")
+
+
+_problem_of_short = lru_cache(maxsize=256)(_find_problem)
 
 
 def _place_of_problem(schema: Mapping[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ class LocalChat:
         prompt = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
         params = SamplingParams(max_tokens=16, temperature=0.0, stop_ids=(tokenizer.eos_token_id,))
         ((sample,),) = self.model.sample([prompt], params)
-        return str(tokenizer.decode(sample.tokens, skip_special_tokens=True))
+        return str(tokenizer.decode(sample.ids, skip_special_tokens=True))
 
 
 def undecided(turns: Sequence[Turn]) -> list[Turn]:

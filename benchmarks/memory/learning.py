@@ -54,9 +54,9 @@ from keepworth.base import statistics
 from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
+from keepworth.memory.choose.record import QUORUM
 from keepworth.memory.choose.slots import Policy
 from keepworth.methods.policies.default import default
-from keepworth.methods.policies.default.constants import QUORUM
 from keepworth.methods.worlds._label_sets import labelled_table
 from keepworth.records.model import Encoder
 

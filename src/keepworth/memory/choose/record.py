@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 """Each (action, 1 for it or -1 against it, similarity of the question that this comes from)."""
+QUORUM = 3
+"""Of how many people the agreement counts for others by default: two could be of one mind by chance, see `consensus`."""
 
 
 class PolicyRecord:

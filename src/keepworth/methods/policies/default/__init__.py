@@ -34,15 +34,15 @@ How it works, in the order of the data.
    not tried. Where the first candidate fails (`FAILING`), the doubt is wider and the scores of the search fade down to the
    share `LASTING`, so that one failed trial does not end the search for what works. What departures from the search's own
    order have cost, by the rewards that were expected of it (at least `BLIND` while nothing is known of items), must stay below
-   `BOUND` plus the share `SLACK` of all rewards, or else that order is shown (after "Conservative Bandits", Wu et al. 2016).
+   `BOUND` plus the share `BUDGET` of all rewards, or else that order is shown (after "Conservative Bandits", Wu et al. 2016).
    While all rewards are the same, the limit is smaller (`SAME`), and less so while all are the lowest. A question that was
    asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
 
-5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `WITHHOLD`, so
-   that its effect over all questions is measured: see `keepworth.memory.choose.ledger`. `BUDGET` bounds what this costs. Where
+5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `BUDGET`, so
+   that its effect over all questions is measured, and that costs no more: see `keepworth.memory.choose.ledger`. Where
    rewards near the question are not `CLEAR`, the effect that the experiment is sure of takes the place of the estimates' gain.
-   Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until they are `KNOWN`; those
-   that are known to help are then withheld `SELDOM`, those that are known to harm shown `SELDOM`.
+   Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until the ledger knows whether
+   they help or harm; then only its share `ALPHA` of the draws goes against that.
    Where the memory decides how many items it shows (`top_k="auto"`), the smallest set that keeps the reward is learned, and
    sets are shown on purpose: see `subsets`.
 
@@ -58,9 +58,11 @@ How it works, in the order of the data.
 
 from __future__ import annotations
 
+from keepworth.memory.choose.record import QUORUM
 from keepworth.memory.choose.slots import Policy, lines
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.methods.policies.default.constants import BANDWIDTH, BUDGET, LEAST, NEWEST, QUORUM, WITHHOLD
+from keepworth.methods.policies.default.choices import NEWEST
+from keepworth.methods.policies.default.constants import BANDWIDTH, BUDGET, LEAST
 from keepworth.methods.policies.default.judgement import Ranked
 from keepworth.methods.policies.default.record import RewardRecord
 from keepworth.registry import Method
@@ -76,7 +78,7 @@ def situation(goal: str, observation: str) -> str:
 
 def default(
     *,
-    withhold: float = WITHHOLD,
+    withhold: float = BUDGET,
     least: float = LEAST,
     budget: float = BUDGET,
     bandwidth: float = BANDWIDTH,
@@ -92,8 +94,8 @@ def default(
         budget: Expected cost of a test per episode, as a share of the range of rewards.
         bandwidth: How similar questions must be to share evidence, see `BANDWIDTH`.
         newest: How many rewarded choices are remembered.
-        quorum: How many people must agree on a shared item before it counts for others, see `QUORUM`; with 0
-            it never does.
+        quorum: How many people must agree on a shared item before it counts for others, see
+            `keepworth.memory.choose.consensus`; with 0 it never does.
         without: "roles" leaves out what notes of the same episode say about an action.
 
     Raises:

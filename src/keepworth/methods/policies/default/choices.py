@@ -12,12 +12,12 @@ import numpy as np
 from keepworth.memory.choose.ledger import Ledger
 from keepworth.memory.choose.named import ROLES
 from keepworth.memory.choose.pool import grown
-from keepworth.memory.choose.record import PolicyRecord
+from keepworth.memory.choose.record import QUORUM, PolicyRecord
 from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
 from keepworth.memory.choose.wordings import item_of
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.methods.policies.default.constants import BANDWIDTH, NARROWEST, NARROWS, NEWEST, QUORUM
+from keepworth.methods.policies.default.constants import BANDWIDTH, NARROWEST, NARROWS
 from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 
+NEWEST = 20_000
+"""Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer. It bounds
+the memory that a process needs, and the time of a search."""
 INTEGERS = ("question", "lead", "action", "person", "voice", "holder", "source", "at")
 NUMBERS = ("rewards", "weight", "credit", "lost", "claims", "parts")
 """Names of the columns of rows."""

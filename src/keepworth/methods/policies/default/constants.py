@@ -5,20 +5,11 @@
 
 from __future__ import annotations
 
-# What is remembered.
-NEWEST = 20_000
-"""Number of rewarded choices that are remembered: the latest ones, of which nobody pushes out those of who gave fewer."""
-QUORUM = 3
-"""How many people must agree on a shared item, and at least three times as many as disagree, before others learn of it: see
-`keepworth.memory.choose.consensus`."""
-
 # The estimates.
 BANDWIDTH = 0.1
 """A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
 RETURNS = 0.04
 """The same bandwidth for counting how often a question came before."""
-NEGLIGIBLE = 0.003
-"""Rewards that would count less than this are ignored, and arms that are better with a smaller probability are not tried."""
 OVERALL = 4.0
 """Prior count of an arm's mean reward over all questions: it stands for the reward that is expected without the arm."""
 POWER = 3
@@ -59,24 +50,19 @@ of their relative scores, times the reward that is expected without a trial, is 
 OFTEN, TRIES = 40.0, 0.4
 """A question that came back more than OFTEN times and mostly fails gets more trials: of all arms together up to the share TRIES
 of the times that it came back."""
-BOUND, SLACK = 3.0, 0.01
-"""What departures from the search's own order may cost in all: BOUND rewards plus the share SLACK of all rewards."""
+BOUND = 3.0
+"""What departures from the search's own order may cost in all: BOUND rewards plus the share `BUDGET` of all rewards."""
 BLIND = 0.5
 """Least reward that the search's first candidate is assumed to earn as long as rewards say nothing about items."""
 SAME = 0.01
 """Prior probability that all rewards are equal, whatever is shown."""
 
 # The experiment.
-WITHHOLD = 0.01
-"""Probability with which an item under test is withheld in an episode."""
+BUDGET = 0.01
+"""What an experiment may cost for each episode, as a share of the range of rewards. An item under test is withheld with this
+probability too: its effect is at most the whole range, so that this never costs more."""
 LEAST = 10.0
 """Number of rewarded showings that an item needs before it is tested."""
-BUDGET = 0.01
-"""Expected cost of a test for each episode, as a share of the range of rewards, above which `WITHHOLD` is lowered. An item whose
-gain near the question is larger is not tested there."""
-KNOWN, SELDOM = 0.95, 0.05
-"""Of items that somebody tests together: the probability that one matters from which on it is known to; and how often one that is
-known to help is left out, and one that is known to harm shown."""
 
 # What is shown besides.
 PROVEN = 5

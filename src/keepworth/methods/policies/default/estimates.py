@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.constants import HOPE, KEEP, NEGLIGIBLE, POWER, PROVEN, RETURNS, SURE
+from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, PROVEN, RETURNS, SURE
 from keepworth.methods.policies.default.models import (
     _LOCAL,
     _OVERALL,
@@ -20,6 +20,7 @@ from keepworth.methods.policies.default.models import (
     LEAD,
     MODELS,
     NAMED,
+    NEGLIGIBLE,
     OWN,
     PERSONAL,
     PLAIN,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.memory.choose.ledger import EXPECTED, Account, rate
+from keepworth.memory.choose.ledger import ALPHA, EXPECTED, Account, rate
 from keepworth.memory.choose.pool import Pool, advice
 from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.choose.slots import Candidates, Query, Use, Values, need
@@ -22,14 +22,10 @@ from keepworth.methods.policies.default.constants import (
     FADE,
     FAILING,
     FOREIGN,
-    KNOWN,
     LASTING,
     LEAST,
-    NEGLIGIBLE,
-    SELDOM,
-    WITHHOLD,
 )
-from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, OWN, SHOWN, WAYS
+from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, NEGLIGIBLE, OWN, SHOWN, WAYS
 from keepworth.methods.policies.default.subsets import FIRM, LEAST_LIKELY, UNLIKELY, Need, find_need
 from keepworth.methods.policies.default.trials import Opinion, TrialChances
 
@@ -276,18 +272,19 @@ def _is_clear(gain: float, times: float) -> bool:
 
 def _left_out(share: float, account: Account | None) -> float:
     """Return the probability with which an item is left out that is tested together with others: twice the share that somebody
-    wants, so that all of them are known the sooner; and next to never, or nearly always, once it is known to help or to harm."""
-    if account is None or not account.chance >= KNOWN:
+    wants, so that all of them are known the sooner; and next to never, or nearly always, once the ledger is sure that it helps or
+    that it harms."""
+    if account is None or not account.chance >= 1.0 - ALPHA:
         return min(2.0 * share, 0.5)
-    return SELDOM if account.effect > 0.0 else 1.0 - SELDOM
+    return ALPHA if account.effect > 0.0 else 1.0 - ALPHA
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Orders candidates by their relative score plus their gain. withhold, least, budget: see `WITHHOLD`, `LEAST`, `BUDGET`."""
+    """Orders candidates by their relative score plus their gain. withhold, budget: see `BUDGET`; least: see `LEAST`."""
 
     record: CandidateJudge
-    withhold: float = WITHHOLD
+    withhold: float = BUDGET
     least: float = LEAST
     budget: float = BUDGET
 

@@ -27,6 +27,8 @@ CREDITS = NAMED + 1
 PLAIN, FORGETTING = range(2)
 """How a reward counts near a question: by its cosine; by its cosine and age."""
 WAYS = FORGETTING + 1
+NEGLIGIBLE = 0.003
+"""What would count less than this is left out, to save time: rewards far from a question, and trials that hardly ever happen."""
 _NEVER = 1e9
 MODELS = tuple(product((_NEVER, OVERALL), LOCAL, (PLAIN, FORGETTING)))
 """(prior count of the arm's mean reward over all uses; prior count of its mean near the question; how rewards count there)"""

@@ -10,17 +10,16 @@ import numpy as np
 from keepworth.methods.policies.default.constants import (
     BLIND,
     BOUND,
+    BUDGET,
     EXPLORE,
     FAILING,
     NEARER,
-    NEGLIGIBLE,
     OFTEN,
     SAME,
-    SLACK,
     TRIES,
 )
 from keepworth.methods.policies.default.estimates import Estimates
-from keepworth.methods.policies.default.models import _LOCAL, _Judged, _Near
+from keepworth.methods.policies.default.models import _LOCAL, NEGLIGIBLE, _Judged, _Near
 
 if TYPE_CHECKING:
     from keepworth.base.arrays import Floats
@@ -126,9 +125,9 @@ class TrialChances(Estimates):
     def may_move(self) -> bool:
         """Return whether departures from the search's own order have cost less than their limit. Where several people give
         rewards, what one of them lost or won counts up to an equal share of it, so that nobody uses it up for others."""
-        limit = BOUND + SLACK * self._number
+        limit = BOUND + BUDGET * self._number
         if self.all_same:
-            limit = (2.0 if self.all_lowest else 0.5) + 0.5 * SLACK * self._number
+            limit = (2.0 if self.all_lowest else 0.5) + 0.5 * BUDGET * self._number
         share = limit / max(1, int(np.count_nonzero(self._by_holder)))
         losses = self._losses if share == limit else self._losses.clip(-share, share)
         return float(losses.sum()) <= limit

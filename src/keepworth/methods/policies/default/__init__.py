@@ -40,9 +40,9 @@ How it works, in the order of the data.
 
 5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `BUDGET`, so
    that its effect over all questions is measured, and that costs no more: see `keepworth.memory.choose.ledger`. Where
-   rewards near the question are not `CLEAR`, the effect that the experiment is sure of takes the place of the estimates' gain.
-   Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until the ledger knows whether
-   they help or harm; then only its share `ALPHA` of the draws goes against that.
+   rewards near the question are not clear of chance, the effect that the experiment is sure of takes the place of the
+   estimates' gain. Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until the
+   ledger knows whether they help or harm; then only its share `ALPHA` of the draws goes against that.
    Where the memory decides how many items it shows (`top_k="auto"`), the smallest set that keeps the reward is learned, and
    sets are shown on purpose: see `subsets`.
 

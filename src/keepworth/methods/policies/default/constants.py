@@ -67,8 +67,6 @@ LEAST = 10.0
 # What is shown besides.
 PROVEN = 5
 """Number of items that are candidates wherever the search puts them, as they were right at the question."""
-CLEAR = 1.25
-"""A gain is clear of chance if it exceeds this over the root of the number of rewards: 2.5 standard deviations."""
 SPOKEN = 0.1
 """Actions are advised if the estimates of actions have at least this weight together: without it much is said where rewards say
 nothing."""

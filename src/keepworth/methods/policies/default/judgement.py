@@ -18,7 +18,6 @@ from keepworth.memory.item import Item
 from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 from keepworth.methods.policies.default.constants import (
     BUDGET,
-    CLEAR,
     FADE,
     FAILING,
     FOREIGN,
@@ -266,8 +265,9 @@ def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
 
 
 def _is_clear(gain: float, times: float) -> bool:
-    """Return whether a gain that was learned from so many rewards is clear of chance."""
-    return bool(times >= 3.0 and abs(gain) * math.sqrt(times) > CLEAR)
+    """Return whether a gain that was learned from so many rewards is clear of chance: above 2.5 standard deviations of their
+    mean, where that of one reward is at most 1/2."""
+    return bool(times >= 3.0 and abs(gain) > 2.5 * 0.5 / math.sqrt(times))
 
 
 def _left_out(share: float, account: Account | None) -> float:

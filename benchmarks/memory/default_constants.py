@@ -61,7 +61,6 @@ Value = float | tuple[float, ...]
 Make = Callable[[], Policy]
 World = Callable[[Make, int], list[float]]
 OFF: dict[str, Value] = {
-    "QUORUM": 0,
     "KEEP": 1.0,
     "DISCOUNT": 1.0,
     "OVERALL": 1e9,
@@ -70,11 +69,8 @@ OFF: dict[str, Value] = {
     "EXPLORE": 0.0,
     "LASTING": 0.0,
     "FADE": 1e9,
-    "SLACK": 0.0,
     "BLIND": 0.0,
-    "WITHHOLD": 0.0,
     "PROVEN": 0,
-    "CLEAR": 1e9,
 }
 """Values that turn off what a constant governs."""
 

@@ -4,7 +4,7 @@ How it works, in the order of the data.
 
 1. **The record** (`choices`). Each rewarded choice is a row: the question's vector, the items that were shown, the action that
    was taken, for whom, who rewarded it and how. The `NEWEST` rows are remembered, and nobody's push out those of somebody who
-   gave fewer. Rewards that vary less than 0 and 1 would are read in the range in which they vary (`NARROWS`). An *arm* is what
+   gave fewer. Rewards that vary less than 0 and 1 would are read in the range in which they vary (`reach`). An *arm* is what
    a reward may be credited to, in one of seven ways: the item that stood first, every item that was shown, the item that stood
    first for the same person (alone, or with what stood first for anybody while that person gave few rewards), the action, the
    action for the same person alone, or the roles in which items that the episode wrote name that action.

@@ -17,7 +17,7 @@ from keepworth.memory.choose.rewards import Trust
 from keepworth.memory.choose.slots import need
 from keepworth.memory.choose.wordings import item_of
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.methods.policies.default.constants import BANDWIDTH, NARROWEST, NARROWS
+from keepworth.methods.policies.default.constants import BANDWIDTH
 from keepworth.methods.policies.default.models import CREDITS, MODELS, _Near, _Weights
 
 if TYPE_CHECKING:
@@ -229,14 +229,10 @@ class Choices(PolicyRecord):
 
         Rewards of 0 and 1 whose mean is m have the variance m (1 - m). Where rewards vary less, as those of a judge who says .5
         of what is wrong and .6 of what is right, the range around m is as much narrower as their standard deviation is smaller,
-        so that a reward within it says as much as one of 0 or 1. With few rewards it is narrowed by less.
+        so that a reward within it says as much as one of 0 or 1. Two imagined rewards, 0 and 1, let few narrow it by less.
         """
-        mean = self._sum / max(self._number, 1e-9)
-        possible = mean * (1.0 - mean)
-        if possible < 1e-9:
-            return 0.0, 1.0
-        narrower = max(math.sqrt(max(0.0, self._squares / self._number - mean * mean) / possible), NARROWEST)
-        width = narrower ** (self._number / (self._number + NARROWS))
+        mean, squares = (self._sum + 1.0) / (self._number + 2.0), (self._squares + 1.0) / (self._number + 2.0)
+        width = math.sqrt((squares - mean * mean) / (mean * (1.0 - mean)))
         return (0.0, 1.0) if width > 0.999 else (mean * (1.0 - width), mean + (1.0 - mean) * width)
 
     def _within_reach(self, rewards: Floats) -> Floats:

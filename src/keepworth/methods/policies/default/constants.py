@@ -27,9 +27,6 @@ SURE = 0.08
 """Predicted probabilities lie between this and 1 less this, so that one surprise cannot rule an estimate out."""
 DISCOUNT = 0.995
 """Factor by which each new reward lowers the log-likelihood of earlier predictions."""
-NARROWS, NARROWEST = 10.0, 0.1
-"""Rewards that vary less than those of 0 and 1 would are read in a narrower range, at least the share NARROWEST of the whole one;
-after NARROWS rewards it is halfway there, on a scale of ratios."""
 
 # The order, and what is tried by chance.
 FADE = 2.0

@@ -70,7 +70,6 @@ OFF: dict[str, Value] = {
     "LASTING": 0.0,
     "FADE": 1e9,
     "BLIND": 0.0,
-    "PROVEN": 0,
 }
 """Values that turn off what a constant governs."""
 

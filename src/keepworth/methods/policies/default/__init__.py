@@ -19,7 +19,7 @@ How it works, in the order of the data.
    model averaging; `SURE` bounds a single surprise, `DISCOUNT` lets old ones count less). If rewards do not depend on items,
    the two without arms predict best and the order stays that of the search.
 
-3. **The order** (`judgement`). The candidates are those of the search and up to `PROVEN` more that were right at this question.
+3. **The order** (`judgement`). The candidates are those of the search and up to ten more that were right at this question.
 
        u(item) = relative score of the search + sum over estimates of weight * (reward expected with the item - without it)
 

@@ -62,8 +62,6 @@ LEAST = 10.0
 """Number of rewarded showings that an item needs before it is tested."""
 
 # What is shown besides.
-PROVEN = 5
-"""Number of items that are candidates wherever the search puts them, as they were right at the question."""
 SPOKEN = 0.1
 """Actions are advised if the estimates of actions have at least this weight together: without it much is said where rewards say
 nothing."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, PROVEN, RETURNS, SURE
+from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, RETURNS, SURE
 from keepworth.methods.policies.default.models import (
     _LOCAL,
     _OVERALL,
@@ -89,7 +89,7 @@ class Estimates(SavedChoices):
         return _Near(rows, distance, weight, usual, mean, expected, returns, voice)
 
     def proven(self, vector: Vectors) -> list[str]:
-        """Return the ids of the items that rewards speak for at a question, the surest first."""
+        """Return the ids of the items that rewards speak for at a question, the surest first: as many as sets are compared of."""
         near = self._near(vector)
         weight = np.exp(near.distance[self._question[near.rows]] / RETURNS) * self._credit[near.rows]
         weight *= self._believed(near.rows, near.voice)
@@ -102,7 +102,7 @@ class Estimates(SavedChoices):
             for column in (weight, weight * self._within_reach(self._rewards[rows]))
         )
         speaking = (earned >= 0.5).nonzero()[0]
-        best = speaking[np.argsort(-earned[speaking] / (times[speaking] + 1.0), kind="stable")[:PROVEN]]
+        best = speaking[np.argsort(-earned[speaking] / (times[speaking] + 1.0), kind="stable")[:MOST]]
         if len(self._names) != len(self._numbered):
             self._names = list(self._numbered)
         return [self._names[number] for number in best.tolist()]

@@ -69,7 +69,6 @@ OFF: dict[str, Value] = {
     "EXPLORE": 0.0,
     "LASTING": 0.0,
     "FADE": 1e9,
-    "BLIND": 0.0,
 }
 """Values that turn off what a constant governs."""
 

@@ -49,8 +49,6 @@ OFTEN, TRIES = 40.0, 0.4
 of the times that it came back."""
 BOUND = 3.0
 """What departures from the search's own order may cost in all: BOUND rewards plus the share `BUDGET` of all rewards."""
-BLIND = 0.5
-"""Least reward that the search's first candidate is assumed to earn as long as rewards say nothing about items."""
 SAME = 0.01
 """Prior probability that all rewards are equal, whatever is shown."""
 

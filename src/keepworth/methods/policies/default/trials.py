@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.methods.policies.default.constants import (
-    BLIND,
     BOUND,
     BUDGET,
     EXPLORE,
@@ -103,23 +102,18 @@ class TrialChances(Estimates):
     def at_stake(self, expected: float, *, shown: bool) -> float:
         """Return the reward that is assumed to be lost when another item takes the place of the search's first candidate.
 
-        If rewards do not depend on items, low rewards say nothing against this candidate, so some reward is assumed to be at
-        stake even if all rewards are 0.
+        Equal rewards say nothing against this candidate, so some reward is assumed to be at stake even if all of them are 0.
 
         Args:
             expected: The reward that was expected of the candidate, from 0 to 1 or beyond.
             shown: Whether the candidate is still shown, further down.
 
         Returns:
-            A reward from 0 to 1, which is at least `BLIND`, or twice the mean reward if that is less, times the probability that
-                rewards do not depend on items; half of that if the candidate is still shown. While all rewards are equal, it is
-                at least the probability that they are equal whatever is shown.
+            The expected reward, from 0 to 1. While all rewards are equal, it is at least the probability that they are equal
+                whatever is shown, or half of that if the candidate is still shown.
         """
-        mean = (self._sum + 2.0) / (self._number + 4.0)
-        blind = min(BLIND, 2.0 * mean) * (1.0 - self._weigh().sure)
-        if self.all_same:
-            blind = SAME / (SAME + (1.0 - SAME) * 0.5 ** len(self._numbers))
-        return min(1.0, max(expected, 0.5 * blind if shown else blind))
+        least = SAME / (SAME + (1.0 - SAME) * 0.5 ** len(self._numbers)) if self.all_same else 0.0
+        return min(1.0, max(expected, 0.5 * least if shown else least))
 
     @property
     def may_move(self) -> bool:

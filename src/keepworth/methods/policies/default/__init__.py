@@ -50,7 +50,7 @@ How it works, in the order of the data.
 
 7. **The advice** (`advice`). Of the actions that an agent can take, the one with the largest gain is advised, with its `VOTES`
    nearest successes, and those with a loss are warned of. What notes of the episode name is tried, one role after the other, up
-   to `TRIED` rewards in a role, and followed from then on if roles predict best (`HEARD`).
+   to `TRIED` rewards in a role, and followed from then on if roles predict better than all other estimates together.
 
 `constants` has every number that is named here, `record` takes rewards in and answers the engine.
 """

@@ -13,7 +13,7 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.constants import HEARD, SPOKEN, TELLING, TRIED, VOTES
+from keepworth.methods.policies.default.constants import SPOKEN, TRIED
 from keepworth.methods.policies.default.judgement import CandidateJudge
 from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
 from keepworth.methods.policies.default.roles import RoleClaims
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from keepworth.base.arrays import Floats, Vectors
 
     Rows = npt.NDArray[np.int64]
+
+
+VOTES = 4
+"""Number of earlier successes of an action that advice cites, which bounds the lines of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +155,10 @@ class Advising(CandidateJudge):
             role = [max(several, key=lambda role: roles.adds[role]) for several in of_action]
             chances = roles.expect(of_action)
             of_role = chances - chances.mean()
-            # A role is tried until it had some rewards. From then on much is said of roles only if they predict best.
-            heard = strength[NAMED] > max(HEARD, strength[DONE:NAMED].sum())
-            of_role[(np.abs(of_role) <= TELLING) | ((roles.times[role] >= TRIED) & (not heard))] = 0.0
+            # A role is tried until it had some rewards. From then on much is said of roles only if they predict better than all
+            # other estimates together.
+            heard = strength[NAMED] > 0.5
+            of_role[(np.abs(of_role) <= SPOKEN) | ((roles.times[role] >= TRIED) & (not heard))] = 0.0
             of_role *= strength[NAMED]
             gains += of_role
         total = strength[DONE:].sum()

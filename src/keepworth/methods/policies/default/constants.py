@@ -61,10 +61,7 @@ LEAST = 10.0
 
 # What is shown besides.
 SPOKEN = 0.1
-"""Actions are advised if the estimates of actions have at least this weight together: without it much is said where rewards say
-nothing."""
-TELLING, HEARD, TRIED = 0.1, 0.2, 3.0
-"""The same for a role of an action: its least gain, the least weight of the estimates of roles, and the number of rewards up to
-which a role is tried whatever this weight is. There are few roles, so that some gain a little by chance."""
-VOTES = 4
-"""Number of earlier successes of an action that advice cites."""
+"""Actions are advised if the estimates of actions have at least this weight together, and for a role that adds more than this:
+without it much is said where rewards say nothing."""
+TRIED = 3.0
+"""Number of rewards up to which a role of an action is tried, whatever the weight of the estimates of roles is."""

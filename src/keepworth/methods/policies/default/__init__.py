@@ -28,15 +28,14 @@ How it works, in the order of the data.
    search's order behind it. What an item earned at other questions counts for it only if the search finds it nearly as near
    (`FOREIGN`). The item with the largest u comes first.
 
-4. **The trial** (`trials`). If the question came before (`RETURNS`), and what stands first was rewarded there, another item
-   takes its place with about the probability that it is better (Thompson sampling with computed probabilities: `EXPLORE` is
-   the width of its doubt, `NEGLIGIBLE` the least probability). The likeliest is considered first, the next one only if that is
-   not tried. Where the first candidate fails (`FAILING`), the doubt is wider and the scores of the search fade down to the
-   share `LASTING`, so that one failed trial does not end the search for what works. What departures from the search's own
-   order have cost, by the rewards that were expected of it, must stay below
-   `BOUND` plus the share `BUDGET` of all rewards, or else that order is shown (after "Conservative Bandits", Wu et al. 2016).
-   While all rewards are the same, the limit is smaller (`SAME`), and less so while all are the lowest. A question that was
-   asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
+4. **The trial** (`trials`). If the question came before, and what stands first was rewarded there, another item takes its place
+   with about the probability that it is better (Thompson sampling with computed probabilities: `EXPLORE` is the width of its
+   doubt, `NEGLIGIBLE` the least probability). The likeliest is considered first, the next one only if that is not tried. Where
+   the first candidate fails (`FAILING`), the doubt is wider and the scores of the search fade down to the share `LASTING`, so
+   that one failed trial does not end the search for what works. What departures from the search's own order have cost, by the
+   rewards that were expected of it, must stay below `BOUND` plus the share `BUDGET` of all rewards, or else that order is shown
+   (after "Conservative Bandits", Wu et al. 2016). While all rewards are the same, the limit is smaller (`SAME`), and less so
+   while all are the lowest. A question that was asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
 
 5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `BUDGET`, so
    that its effect over all questions is measured, and that costs no more: see `keepworth.memory.choose.ledger`. Where rewards

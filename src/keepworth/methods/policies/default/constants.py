@@ -8,8 +8,6 @@ from __future__ import annotations
 # The estimates.
 BANDWIDTH = 0.1
 """A reward at another question counts exp((cosine - 1) / BANDWIDTH) of one at the same question."""
-RETURNS = 0.04
-"""The same bandwidth for counting how often a question came before."""
 OVERALL = 4.0
 """Prior count of an arm's mean reward over all questions: it stands for the reward that is expected without the arm."""
 POWER = 3

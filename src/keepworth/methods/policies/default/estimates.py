@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, RETURNS, SURE
+from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, SURE
 from keepworth.methods.policies.default.models import (
     _LOCAL,
     _OVERALL,
@@ -69,7 +69,8 @@ class Estimates(SavedChoices):
         if blame:
             credit = rewards * credit + (1.0 - rewards) * np.minimum(credit, self._weight[rows])
         alike, voice = distance[self._question[rows]], self._doubted(by)
-        counts = np.exp(alike / np.float32(self.bandwidth)) * credit * self._believed(rows, voice)
+        nearness = np.exp(alike / np.float32(self.bandwidth))
+        counts = nearness * credit * self._believed(rows, voice)
         fading = counts[::-1].cumsum()[::-1] - counts
         weight = np.empty((4 * WAYS, len(rows)))
         weight[PLAIN], weight[FORGETTING] = counts, counts * np.exp(fading * math.log(KEEP))
@@ -85,13 +86,13 @@ class Estimates(SavedChoices):
         usual = (first * self._tried + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
         expected = (float(weight[2 * WAYS].sum()) + 2.0 * mean) / (float(counts.sum()) + 2.0)
-        returns = float((np.exp(alike / np.float32(RETURNS)) * credit).sum())
+        returns = float(nearness**2 @ credit)
         return _Near(rows, distance, weight, usual, mean, expected, returns, voice)
 
     def proven(self, vector: Vectors) -> list[str]:
         """Return the ids of the items that rewards speak for at a question, the surest first: as many as sets are compared of."""
         near = self._near(vector)
-        weight = np.exp(near.distance[self._question[near.rows]] / RETURNS) * self._credit[near.rows]
+        weight = np.exp(2.0 * near.distance[self._question[near.rows]] / self.bandwidth) * self._credit[near.rows]
         weight *= self._believed(near.rows, near.voice)
         rows, weight = near.rows[weight >= NEGLIGIBLE], weight[weight >= NEGLIGIBLE]
         begins, lengths = self._ends[rows], self._ends[rows + 1] - self._ends[rows]

@@ -50,7 +50,7 @@ class _Near:
     usual: float  # mean reward of pairs of a question and the item that stood first there
     mean: float  # of all rewards
     expected: float  # reward at this question, whatever is shown
-    returns: float  # how often the question came before
+    returns: float  # how often the question came before: rewards near it, by half the bandwidth
     voice: int  # the number of the person who asks, as one who rewards; -1 for a person who is believed anyway
 
 

@@ -49,6 +49,7 @@ COUNTS = {"server_curl.sh"}
 """Their last line counts what was done so far."""
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "last"),
     [pytest.param(name, last, marks=[pytest.mark.slow] * (name in HEAVY), id=name) for name, _, last in ROWS],
@@ -58,6 +59,7 @@ def test_it_ends_as_its_row_says(name: str, last: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("name", "last"), [(name, last) for name, _, last in ROWS if name not in COUNTS])
 def test_a_second_run_in_the_same_folder_ends_the_same(name: str, last: str, tmp_path: Path) -> None:
     for _ in range(2):
@@ -71,7 +73,7 @@ def assert_ends(name: str, last: str, folder: Path) -> None:
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(keys)} | {"PATH": path}
     command = [sys.executable if name.endswith(".py") else "sh", str(EXAMPLES / name)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     expected = ".*".join(map(re.escape, last.split("...")))
     assert re.fullmatch(expected, done.stdout.strip().splitlines()[-1]), done.stdout

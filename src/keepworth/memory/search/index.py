@@ -213,12 +213,14 @@ class RankedTexts:
         out = []
         for n, text in texts.items():
             listed, score = terms_in[text], 0.0
-            if there := [term for term in listed if term in weights]:
-                # As `term_scores` and `bm25` have it, without a dictionary for each of some hundred texts.
-                length = len(listed)
-                for term in dict.fromkeys(there):
-                    count = there.count(term)
-                    score += weights[term] * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean))
+            counts: dict[str, int] = {}
+            for term in listed:
+                if term in weights:
+                    counts[term] = counts.get(term, 0) + 1
+            # As `term_scores` and `bm25` have it, without an array for each of some hundred texts.
+            length = len(listed)
+            for term, count in counts.items():
+                score += weights[term] * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean))
             out.append((n, score))
         return out
 

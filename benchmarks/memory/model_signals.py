@@ -1,11 +1,12 @@
 """How well a chat model reads the user's next message: precision and recall on the labelled turns that the rules do not tell.
 
     python -m benchmarks.memory.model_signals [--json benchmarks/memory/model_signals.json]
-    python -m benchmarks.memory.model_signals --environment
+    python -m benchmarks.memory.model_signals --environment [--turns 40]
 
 Both halves of the turns in `tests/memory/signals` are read, as nothing is fitted. The model is SmolLM2-135M-Instruct in this
 process, with the prompt that a memory sends it; with --environment it is OPENAI_MODEL behind OPENAI_BASE_URL, to count one of
-your own. A message is read where the rules say nothing of the answer, as with `keepworth serve --model-signals`.
+your own. --turns reads so many turns alone, half of them with a label. A message is read where the rules say nothing of the
+answer, as with `keepworth serve --model-signals`.
 
 By chance: the same answers of the model, given to the messages in another order, a thousand times.
 """
@@ -56,9 +57,19 @@ def undecided(turns: Sequence[Turn]) -> list[Turn]:
     ]
 
 
-def measure(chat: ReplyReader) -> dict[str, Any]:
-    """Read the messages by a model, and count."""
-    turns = undecided([*load_turns("dev"), *load_turns("test")])
+def choose(turns: Sequence[Turn], most: int) -> list[Turn]:
+    """Return some turns by chance, half of them with a label; all of them for 0."""
+    if not most:
+        return list(turns)
+    shuffled = random.Random(0).sample(list(turns), len(turns))
+    labelled = [turn for turn in shuffled if label_of_message(turn) in ("correction", "repetition", "thanks")]
+    others = [turn for turn in shuffled if turn not in labelled]
+    return [*labelled[: most // 2], *others[: most - most // 2]]
+
+
+def measure(chat: ReplyReader, most: int = 0) -> dict[str, Any]:
+    """Read the messages by a model, and count. most: the most turns; 0 for all."""
+    turns = choose(undecided([*load_turns("dev"), *load_turns("test")]), most)
     reader, store = ModelSignals(chat, calls=len(turns) + 1), Store(":memory:")
     called = [reader.read(store, turn["next"], turn["before"], turn["answer"]).removeprefix("model-") for turn in turns]
     labels = [label.replace("new-subject", "") for label in map(label_of_message, turns)]
@@ -84,16 +95,17 @@ def measure(chat: ReplyReader) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--environment", action="store_true", help="ask OPENAI_MODEL behind OPENAI_BASE_URL")
+    parser.add_argument("--turns", type=int, default=0, help="the number of turns, half of them with a label")
     options = parser.parse_args()
     name = model_in_environment("--environment") if options.environment else MODEL
     chat: ReplyReader = from_environment(name, "--environment") if options.environment else LocalChat(name)
-    found = measure(chat)
+    found = measure(chat, options.turns)
     print(f"{name}: {found['turns']} turns that the rules do not tell; {found['silent']} times it said nothing")
     show_counts(found["messages"])
     for signal, counts in found["outcomes"].items():
         print(f"  {signal:20} right by chance {found['messages'][signal]['right_by_chance']}  answers {counts}")
     prompt = {"instructions": INSTRUCTIONS, "example": EXAMPLE, "labels": list(LABELS)}
-    command = "python -m benchmarks.memory.model_signals"
+    command = "python -m benchmarks.memory.model_signals" + (f" --turns {options.turns}" if options.turns else "")
     save(options.json, {"command": command, "machine": machine(), "model": name, "prompt": prompt, **found})
 
 

@@ -13,6 +13,10 @@ Then a user who says what the outcome was, in wordings that the rules were not w
 thanks after a right note, and after a wrong one a correction or the question again; in a fifth of the turns the opposite. The
 same user also talks to a model through the gateway, where each turn is a conversation of two calls. And coins: tools fail or
 succeed by chance, whatever is shown, and counted is in how many of all turns the search's own first note did not come first.
+
+Last, how much such rewards can say at all: a test that knows how often such a user thanks after each note, and tells the two
+apart with at most 5 % of mistakes at any time, if the other note is tried in a fixed share of the turns. Counted is how often
+it has told by turn 100, of a thousand histories for each run.
 """
 
 from __future__ import annotations
@@ -41,6 +45,10 @@ RIGHT = {True: 0.9, False: 0.3}
 """How often the better note is right, and the other."""
 WRONG = 0.2
 """How often the user says the opposite of what was so."""
+MISTAKES = 0.05
+"""How often a test may say that rewards depend on the notes where they do not."""
+SHARES = (0.1, 0.2, 0.5)
+"""Shares of the turns in which the other note is tried for it."""
 WORDINGS = Path(__file__).parents[2] / "tests" / "memory" / "signals" / "wordings.json"
 Events = dict[str, tuple[str, dict[str, Any]]]
 HOSTS: dict[str, Events] = {
@@ -206,6 +214,24 @@ class GatewayUser:
         return answer
 
 
+def tell_apart(number: int, share: float) -> float:
+    """Return how often a sequential test tells by turn 100 that rewards depend on which note comes first: Wald's, between the
+    rates of thanks after each note and their mean.
+
+    Args:
+        number: The number of the run.
+        share: The share of the turns in which the better note, which the search puts second, is tried.
+    """
+    draw, turns = np.random.default_rng(number), TURNS - LAST
+    after = {better: right * (1.0 - WRONG) + (1.0 - right) * WRONG for better, right in RIGHT.items()}
+    usual = share * after[True] + (1.0 - share) * after[False]
+    tried = draw.random((1_000, turns)) < share
+    chance = np.where(tried, after[True], after[False])
+    thanks = draw.random(chance.shape) < chance
+    ratio = np.where(thanks, chance / usual, (1.0 - chance) / (1.0 - usual))
+    return float((np.log(ratio).cumsum(axis=1) > np.log(1.0 / MISTAKES)).any(axis=1).mean())
+
+
 def ask(draw: random.Random, questions: int) -> str:
     """Return the question of a turn, in one of so many wordings."""
     return "how do I build the docs" + (f" of module {draw.randrange(questions)}" if questions > 1 else "")
@@ -263,6 +289,8 @@ def main() -> None:
         note(talk, lambda number, q=questions: GatewayUser().run(number, q, wordings))
         coins = f"claude-code: coins, share of all turns; {questions} wordings"
         note(coins, lambda number, q=questions: run("claude-code", number, q, toss, True, last=TURNS))
+    for share in SHARES:
+        note(f"a test that knows the rates: told, {share:.0%} tried", lambda number, f=share: tell_apart(number, f))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,26 @@ def test_agents_of_every_format_are_recorded_as_they_were_drawn(
         assert "system: Use the tool.<|end|>" in text
 
 
+def test_a_caller_that_hangs_up_before_its_answer_is_no_failure_of_the_server(
+    model: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.script = lambda prompt: "7"
+
+    def agent(row: dict[str, Any], endpoint: Endpoint) -> str:
+        if row["prompt"] == "Wait.":  # answers are drawn once both have called
+            time.sleep(1.0)
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{endpoint.openai}{CHAT}", json={"messages": HELLO}, trust_env=False, timeout=0.3)
+        return text_of(once(endpoint))
+
+    rows = ({"prompt": "Wait.", "answer": "7"}, {"prompt": "Hang up.", "answer": "7"})
+    episodes = rollouts(model, agent, rows)
+    assert [episode.reward for episode in episodes] == [1.0, 1.0]
+    assert "hung up before its answer" in " | ".join(episodes[1].errors)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
 def test_a_script_of_the_shell_with_curl_runs_its_loop_unchanged(model: Scripted) -> None:
     def price(prompt: str) -> str:

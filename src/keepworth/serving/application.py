@@ -57,6 +57,8 @@ RETRY_AFTER = 5
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Kind = TypeVar("Kind")
+HUNG_UP = 499
+"""The status of a request whose caller has hung up, so that nobody reads the answer. It is none of HTTP's own."""
 Guard = Callable[[str, str], Any]
 """A function from a path and an Authorization header to what the token allows. Raises NotServed if it allows nothing."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
@@ -430,6 +432,8 @@ class _Errors:
 
     async def not_served(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, NotServed)
+        if error.status == HUNG_UP:
+            return await _nobody_left(request, error)
         return self.refusal(error, request.url.path)
 
 
@@ -450,4 +454,4 @@ async def hung_up(request: Request) -> None:
 
 
 async def _nobody_left(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=HUNG_UP)

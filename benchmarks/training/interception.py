@@ -111,7 +111,7 @@ def sdk(row: dict[str, Any]) -> str:
 
 @cache
 def connections() -> Any:
-    """What the clients share: each that is made without it reads this machine's certificates anew."""
+    """The connections that all clients share: a client that is made without them reads this machine's certificates anew."""
     import openai
 
     return openai.DefaultHttpxClient()

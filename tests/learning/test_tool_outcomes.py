@@ -21,7 +21,7 @@ openai = pytest.importorskip("openai")
 PASSED, FAILED = "5 passed in 0.1s", "Exit code 1\n1 failed, 4 passed in 0.1s"
 
 
-def told(names: list[str]) -> float | None:
+def reward_of(names: list[str]) -> float | None:
     return sum_up(map(find_signal, names))
 
 
@@ -68,8 +68,8 @@ def test_results_of_tools_are_read_in_every_format(call: Any) -> None:
     for body in (call("pytest -q", FAILED), call("pytest -q", FAILED), call("ls", "a.py"), call("pytest -q", PASSED)):
         outcomes.read(body)  # the second one is sent again, as after a failed answer
     assert outcomes.names == ["check-failed", "check-mended"]
-    assert told(outcomes.names) == 1.0
-    assert told(outcomes.names[:1]) == 0.0
+    assert reward_of(outcomes.names) == 1.0
+    assert reward_of(outcomes.names[:1]) == 0.0
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": "hello"}, {"messages": [1, None, "x"]}, {"input": "hello"}])
@@ -77,12 +77,12 @@ def test_call_without_results_of_tools_gives_no_reward(body: dict[str, Any]) -> 
     outcomes = ToolOutcomes()
     outcomes.read(body)
     assert outcomes.names == []
-    assert told(outcomes.names) is None
+    assert reward_of(outcomes.names) is None
 
 
 def test_reward_weighs_families_by_the_table() -> None:
     """A check that passed (.25) beside a tool that failed last (.15)."""
-    assert told(["check-passed", "tool-succeeded", "tool-failed"]) == pytest.approx(0.25 / 0.4)
+    assert reward_of(["check-passed", "tool-succeeded", "tool-failed"]) == pytest.approx(0.25 / 0.4)
 
 
 def runs_tests(row: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from keepworth import Memory
 from keepworth.base.chat import ChatModel
 from keepworth.base.model_errors import ChatError
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.model_signals import ModelSignals
+from keepworth.memory.model_signals import MOST_WAITING, ModelSignals
 from tests.serving.gate import SetClock
 from tests.serving.scripted import Script, scripted
 
@@ -30,14 +32,14 @@ def model() -> Iterator[Script]:
 
 
 def opened(model: Script, path: str | Path = ":memory:", **options: object) -> Memory:
-    memory = Memory(path, encoder=None, model_signals=ModelSignals(ChatModel(model.url, "judge"), calls=3), **options)  # type: ignore[arg-type]
+    memory = Memory(path, encoder=None, model_signals=ModelSignals(ChatModel(model.url, "judge"), calls=6), **options)  # type: ignore[arg-type]
     memory.add("A letter has one page.")
     return memory
 
 
-def react(memory: Memory, reply: str) -> list[tuple[str, float]]:
+def react(memory: Memory, reply: str, by: str = "ana") -> list[tuple[str, float]]:
     """The rewards of an episode after its user's next message, once the model has answered."""
-    with memory.episode("write the letter", by="ana") as episode:
+    with memory.episode("write the letter", by=by) as episode:
         episode.search("letter", top_k=1)
         episode.act("Dear Sir ...")
     episode.signal(reply=reply)
@@ -95,6 +97,40 @@ def test_calls_have_a_limit_each_day_that_survives_a_restart(model: Script, tmp_
         clock.wait(86_400)
         assert react(memory, UNCLEAR)
     assert len(model.asked) == 4
+
+
+def test_person_gets_half_of_the_calls_that_others_left(model: Script) -> None:
+    with opened(model) as memory:
+        assert [bool(react(memory, UNCLEAR)) for _ in range(4)] == [True, True, True, False]
+        assert [bool(react(memory, UNCLEAR, by="bob")) for _ in range(3)] == [True, True, False]
+        assert [bool(react(memory, UNCLEAR, by="eve")) for _ in range(2)] == [True, False]
+    assert len(model.asked) == 6
+
+
+def test_full_queue_drops_a_message_of_the_person_who_filled_it(model: Script) -> None:
+    reader, read = ModelSignals(ChatModel(model.url, "judge"), calls=500), list[str]()
+    ready = threading.Event()
+
+    def hold(name: str) -> None:
+        ready.wait(30)
+
+    with Memory(encoder=None) as memory:
+        reader.read_later(memory.store, "first", "", "", "ana", hold)
+        while not model.asked:
+            time.sleep(0.01)
+        reader.read_later(memory.store, "mine", "", "", "bob", lambda name: read.append("bob"))
+        for _ in range(MOST_WAITING + 5):
+            reader.read_later(memory.store, "again", "", "", "ana", lambda name: read.append("ana"))
+        ready.set()
+        assert reader.wait()
+    assert read.count("bob") == 1
+    assert len(read) == MOST_WAITING
+
+
+def test_no_model_is_asked_where_its_signals_are_switched_off(model: Script) -> None:
+    with opened(model, signals=["thanks"]) as memory:
+        assert react(memory, UNCLEAR) == []
+    assert model.asked == []
 
 
 def test_model_that_fails_gives_no_reward(model: Script) -> None:

@@ -136,6 +136,13 @@ def test_remarks_about_the_task_are_not_kept_in_any_language() -> None:
         assert len(kept) <= 0.05 * len(TALK[name]), kept
 
 
+@pytest.mark.parametrize(
+    "said", ["I'm still sick.", "I am new here.", "I'm old.", "We really love it here.", "Mir geht es schlecht."]
+)
+def test_statement_of_how_the_speaker_is_is_kept(memory: Memory, said: str) -> None:
+    assert Spoken(memory).kept(said) == [plain(said)]
+
+
 def test_statements_in_words_of_the_task_and_preferences_are_kept() -> None:
     gone = [text for text, words in TALK["statements"].items() if plain(words) not in found(text)]
     assert len(gone) <= 0.02 * len(TALK["statements"]), gone

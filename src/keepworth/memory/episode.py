@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidText, UnknownEpisode, check_keywords
 from keepworth.memory.item import PARTS, Item, Scope, worded, worded_actions
+from keepworth.memory.model_signals import LABELS
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.signals import LONGEST as SIGNS
@@ -274,9 +275,9 @@ class LiveEpisode:
 
     def _ask_model(self, reply: str, by: str | None) -> bool:
         """Ask the memory's model, if it has one, what the next message says, in the background. Returns whether it will be asked:
-        not if nothing was shown before."""
+        not if nothing was shown before, or all signals of the model are switched off."""
         memory = self._memory
-        if memory.model_signals is None:
+        if memory.model_signals is None or memory.signals.isdisjoint(LABELS.values()):
             return False
         self._write()
         memory._decisions.flush()
@@ -284,8 +285,9 @@ class LiveEpisode:
             if not episode_log.signals_in(connection, self.id)[0]:
                 return False
         message, answer = memory._unsaid(reply), memory._unsaid(self._action or "")
+        person = by or self.by or self.scope.user or ""
         memory.model_signals.read_later(
-            memory.store, message, self.task, answer, lambda name: memory.reopen(self.id).signal(name, by=by)
+            memory.store, message, self.task, answer, person, lambda name: memory.reopen(self.id).signal(name, by=by)
         )
         return True
 

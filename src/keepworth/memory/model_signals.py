@@ -26,7 +26,7 @@ CALLS = 200
 LONGEST = 1_000
 """The most characters of each text that the model reads."""
 MOST_WAITING = 64
-"""The most messages that wait for the model; of more, the oldest is dropped."""
+"""The most messages that wait for the model; of more, the oldest of whoever writes is dropped, or else the oldest of all."""
 PATIENCE = 5.0
 """How many seconds a memory that is closed waits for an answer under way."""
 LABELS = {
@@ -60,6 +60,7 @@ class _Question:
     message: str
     before: str
     answer: str
+    person: str
     then: Callable[[str], object]
 
 
@@ -68,7 +69,7 @@ class ModelSignals:
 
     Args:
         chat: The model.
-        calls: The most calls in a day (UTC) for one memory.
+        calls: The most calls in a day (UTC) for one memory, of which a named person gets at most half of those that others left.
 
     Raises:
         InvalidFilter: `calls` is no whole number of at least 1.
@@ -79,11 +80,11 @@ class ModelSignals:
             raise InvalidFilter(f"calls must be a whole number of at least 1, got {calls!r:.40}")
         self.chat, self.calls = chat, calls
         self._changed = threading.Condition()
-        self._waiting: deque[_Question] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[_Question] = deque()
         self._asked: _Question | None = None
         self._thread: threading.Thread | None = None
 
-    def read(self, store: Store, message: str, before: str = "", answer: str = "") -> str:
+    def read(self, store: Store, message: str, before: str = "", answer: str = "", person: str = "") -> str:
         """Return the signal in a user's next message by the model; "" where it says nothing, fails, or was asked often enough
         today.
 
@@ -92,8 +93,9 @@ class ModelSignals:
             message: What the user writes now.
             before: The user's message before it; "" if unknown.
             answer: What was answered; "" if unknown.
+            person: Who writes, who gets at most half of the calls that others left; "" if nobody is named.
         """
-        if not notes.count_model_call(store, self.calls):
+        if not notes.count_model_call(store, self.calls, person):
             return ""
         texts = {"message": message, "before": before or "(unknown)", "answer": answer or "(unknown)"}
         question = EXAMPLE.format(**{name: " ".join(text[:LONGEST].split()) for name, text in texts.items()})
@@ -106,7 +108,9 @@ class ModelSignals:
             return ""
         return LABELS.get(label.strip().strip("\"'`*.!").replace("-", " ").replace("_", " ").lower(), "")
 
-    def read_later(self, store: Store, message: str, before: str, answer: str, then: Callable[[str], object]) -> None:
+    def read_later(
+        self, store: Store, message: str, before: str, answer: str, person: str, then: Callable[[str], object]
+    ) -> None:
         """Ask in a thread of its own, and call `then` with the signal if there is one.
 
         Args:
@@ -114,10 +118,14 @@ class ModelSignals:
             message: What the user writes now.
             before: The user's message before it; "" if unknown.
             answer: What was answered; "" if unknown.
+            person: Who writes; "" if nobody is named.
             then: It takes the signal, in that thread.
         """
         with self._changed:
-            self._waiting.append(_Question(store, message, before, answer, then))
+            if len(self._waiting) >= MOST_WAITING:
+                of_person = (question for question in self._waiting if question.person == person)
+                self._waiting.remove(next(of_person, self._waiting[0]))
+            self._waiting.append(_Question(store, message, before, answer, person, then))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="keepworth-model-signals", daemon=True)
                 self._thread.start()
@@ -144,7 +152,9 @@ class ModelSignals:
                     return
                 question = self._asked = self._waiting.popleft()
             try:
-                if name := self.read(question.store, question.message, question.before, question.answer):
+                if name := self.read(
+                    question.store, question.message, question.before, question.answer, question.person
+                ):
                     question.then(name)
             except Exception as error:  # the episode was erased or the memory closed meanwhile
                 _LOG.warning("what a model said of a message was not taken: %s: %s", type(error).__name__, error)

@@ -24,12 +24,12 @@ ALL = (*OPINIONS, *EVENTS)
 LONGEST = 120
 """The most characters of a reaction."""
 _ANY_WORD = re.compile(r"\\[wSdb]|\[\^|\.[*+]|\$|^\^")
-"""What stands for words that are not named in a pattern."""
+"""Signs in a pattern that stand for any word: entries with them are left out of the vocabulary."""
 _PLAIN, _STEM = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?"), re.compile(r"([^\W\d_]+(?:'[^\W\d_]+)?)\*")
 _JOINED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _CITED = re.compile(r"\d|[\"“”„«»`「」]")
-"""What numbers and quotations have."""
+"""A digit or a quotation mark: a sentence with one states something."""
 
 
 class _Vocabulary:

@@ -410,7 +410,7 @@ def _has_only_words_of_the_task(text: str) -> bool:
     """Return whether each word of a short sentence speaks of the task at hand, or is a function word of some language."""
     written = _WORDS.findall(_WITHOUT_WORDS.sub(" ", text))
     words = [word.lower().replace("’", "'") for word in written]
-    if not 0 < len(words) <= 12 or ":" in text:
+    if not 0 < len(words) <= 12 or ":" in text or _patterns("of_speaker").match(text):
         return False
     beyond = _words("beyond")
     if any(word.split("'")[0] in beyond for word in words):
@@ -427,7 +427,9 @@ def _has_only_words_of_the_task(text: str) -> bool:
 
 def _only_judges(text: str) -> bool:
     """Return whether a sentence only says how an answer was."""
-    return is_reaction(text, _words("core") | _words("beside") | _words("words"), _words("beyond"))
+    return _patterns("of_speaker").match(text) is None and is_reaction(
+        text, _words("core") | _words("beside") | _words("words"), _words("beyond")
+    )
 
 
 def _is_function_word(word: str) -> bool:

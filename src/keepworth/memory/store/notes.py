@@ -12,12 +12,13 @@
 * Of each turn that was read in the log of another program, its size is kept under its episode, so that it counts once.
 * Of each evaluation that came by OpenTelemetry and became a reward, its digest is kept, so that it counts once; and under each
   scope, how many of each evaluator became a reward, came again, named nothing that is known, or had no score that is a reward.
-* How many times a model was asked today what a message means.
+* How many times a model was asked today what a message means, in all and for each person, whose name stands there as a digest.
 * Of each trial of a policy, the journal entry after which it began is kept under the names of the two policies.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import zlib
@@ -48,7 +49,7 @@ NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", de
 USUAL_RANGE = (0.0, 1.0)
 """The range of rewards of a memory for which none was declared."""
 MODEL_CALLS = "model calls"
-"""The name of the fact that says how many times a model was asked on a day."""
+"""The name of the fact that says how many times a model was asked on a day, and for whom."""
 _RANGE = "reward range"
 """The name of the fact that holds the range of rewards."""
 UNFINISHED = "erasing"
@@ -330,21 +331,27 @@ def keep_learned(store: Store, episode: str, size: int) -> None:
 # Calls to a model.
 
 
-def count_model_call(store: Store, most: int) -> bool:
-    """Count a call to a model that says what messages mean. Returns whether it may be made: not if there were so many today.
+def count_model_call(store: Store, most: int, person: str = "") -> bool:
+    """Count a call to a model that says what messages mean. Returns whether it may be made: not if there were so many today, and
+    not for a person who had half of those that the others left, so that nobody uses up the calls of all.
 
     Args:
         store: The memory.
         most: The most calls in a day (UTC).
+        person: Whose message it is; "" if nobody is named, which is not bound to half.
     """
     day = timestamp(store.clock())[:10]
+    name = hashlib.sha256(person.encode()).hexdigest()[:16] if person else ""
 
     def count(connection: AnyConnection) -> bool:
         counted = json.loads(fact(connection, MODEL_CALLS) or "{}")
-        calls = counted.get("calls", 0) if counted.get("day") == day else 0
-        if calls < most:
-            keep(connection, MODEL_CALLS, json.dumps({"day": day, "calls": calls + 1}))
-        return bool(calls < most)
+        calls: dict[str, int] = counted.get("made", {}) if counted.get("day") == day else {}
+        made = calls.get(name, 0)
+        left = most - (sum(calls.values()) - made)
+        may = made < (math.ceil(left / 2) if name else left)
+        if may:
+            keep(connection, MODEL_CALLS, json.dumps({"day": day, "made": {**calls, name: made + 1}}))
+        return may
 
     return store.database.write(count)
 

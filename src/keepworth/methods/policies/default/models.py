@@ -28,7 +28,8 @@ PLAIN, FORGETTING = range(2)
 """How a reward counts near a question: by its cosine; by its cosine and age."""
 WAYS = FORGETTING + 1
 NEGLIGIBLE = 0.003
-"""What would count less than this is left out, to save time: rewards far from a question, and trials that hardly ever happen."""
+"""The least weight that is computed with, to save time: rewards that count less near a question are left out, and so are trials
+with a smaller probability."""
 _NEVER = 1e9
 MODELS = tuple(product((_NEVER, OVERALL), LOCAL, (PLAIN, FORGETTING)))
 """(prior count of the arm's mean reward over all uses; prior count of its mean near the question; how rewards count there)"""

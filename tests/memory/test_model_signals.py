@@ -107,7 +107,7 @@ def test_person_gets_half_of_the_calls_that_others_left(model: Script) -> None:
     assert len(model.asked) == 6
 
 
-def test_full_queue_drops_a_message_of_the_person_who_filled_it(model: Script) -> None:
+def test_full_queue_drops_a_message_of_the_sender(model: Script) -> None:
     reader, read = ModelSignals(ChatModel(model.url, "judge"), calls=500), list[str]()
     ready = threading.Event()
 

@@ -73,14 +73,23 @@ def texts_of(size: int, draw: Any) -> list[str]:
     return [f"{' '.join(words)} n{number}" for number, words in enumerate(drawn)]
 
 
-def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> BenchmarkCorpus:
+def corpus(size: int, *, queries: int = QUERIES, seed: int = 0, centres: Vectors | None = None) -> BenchmarkCorpus:
+    """Texts and clustered vectors.
+
+    Args:
+        size: How many there are.
+        queries: How many queries with vectors there are beside them.
+        seed: Of the draws.
+        centres: Those of the clusters, of shape (200, DIMENSION), where several corpora share them; None draws them.
+    """
     import numpy as np
 
     draw = np.random.default_rng(seed)
     texts = texts_of(size, draw)
     names, frequency = words_by_frequency()
     asked = [" ".join(names[draw.choice(VOCABULARY, 4, p=frequency)]) for _ in range(queries)]
-    centres = draw.standard_normal((200, DIMENSION), dtype=np.float32)
+    if centres is None:
+        centres = draw.standard_normal((200, DIMENSION), dtype=np.float32)
     vectors = centres[draw.integers(0, 200, size + queries)]
     for start in range(0, len(vectors), 50_000):
         part = vectors[start : start + 50_000]

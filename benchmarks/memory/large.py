@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ import numpy as np
 from benchmarks.memory import engine
 from benchmarks.memory.engine import BenchmarkCorpus, Figure, GivenVectors, corpus
 from benchmarks.record import most_resident
+from keepworth.base.arrays import Vectors
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.transfer import exported
@@ -39,29 +41,52 @@ WAYS: dict[str, dict[str, Any]] = {
     "by both, where topic is of 1 %": {"where": {"topic": "t7"}},
 }
 CALLS, WARM, COLD_RUNS = 60, 10, 3
+PART = 100_000
+"""Items that are drawn and added at a time."""
+MOST_AT_ONCE = 1_000_000
+"""Most items of which all vectors are held in memory, to compare other indexes, and of which files are copied and checked."""
 MOST_FOR_OTHERS = 100_000
 """Most vectors for an index other than those of faiss: to build a graph takes half a millisecond of processor a vector, and to
 read all of a file half a second a million."""
 
 
+def parts(size: int) -> Iterator[BenchmarkCorpus]:
+    """The corpus of so many items, `PART` at a time, since that of ten million does not fit into memory."""
+    centres = np.random.default_rng(0).standard_normal((200, engine.DIMENSION), dtype=np.float32)
+    for number, begin in enumerate(range(0, size, PART)):
+        yield corpus(min(PART, size - begin), seed=number, centres=centres)
+
+
 def large_figures(size: int, folder: Path) -> Iterator[Figure]:
-    """Filling, searching, opening, and other indexes over the same vectors."""
-    data, path = corpus(size, seed=0), folder / "large.mem"
-    encoder = GivenVectors(data)
-    # The texts of the benchmark are no objects that the garbage collector of a program in use would walk through.
-    gc.collect()
-    gc.freeze()
-    start = time.process_time()
-    with Memory(path, encoder=encoder, policy=None, log="off") as memory:
-        engine.fill(memory, data, size)
-    yield Figure("add_many, batches of 1,000", "items/s of processor", size / (time.process_time() - start), n=size)
-    gc.unfreeze()
+    """Filling, searching, opening, and where there are few enough, work on the whole file and other indexes."""
+    path, vectors = folder / "large.mem", list[Any]()
+    few = size <= MOST_AT_ONCE
+    nearest = Nearest()
+    seconds, megabytes = 0.0, 0.0
+    for part in parts(size):
+        # The texts of the benchmark are no objects that the garbage collector of a program in use would walk through.
+        gc.collect()
+        gc.freeze()
+        with unbacked_growth() as growth:
+            start = time.process_time()
+            with Memory(path, encoder=GivenVectors(part), policy=None, log="off") as memory:
+                engine.fill(memory, part, len(part.texts))
+            seconds += time.process_time() - start
+        megabytes = max(megabytes, growth[0])
+        gc.unfreeze()
+        if not nearest.count:
+            data = part
+        nearest.add(data.query_vectors, part.vectors)
+        if few:
+            vectors.append(part.vectors)
+    yield Figure("add_many, batches of 1,000", "items/s of processor", size / seconds, n=size)
+    yield Figure("add_many, growth of the process at most", "MB", megabytes)
     yield Figure("bytes per item", "bytes", path.stat().st_size / size, note="file, vectors and journal")
     questions = folder / "questions.npy"
     np.save(questions, data.query_vectors)
     np.save(folder / "first.npy", data.query_vectors[:1])
-    (folder / "questions.json").write_text(json.dumps(data.queries))
-    for record in engine.in_a_process(HERE, "searched", str(path), str(questions))["figures"]:
+    (folder / "questions.json").write_text(json.dumps({"queries": data.queries, "nearest": nearest.ids}))
+    for record in engine.in_a_process(HERE, "searched", str(path), str(questions), str(few))["figures"]:
         yield Figure(**record)
     for name in ("by meaning", "by both"):
         options = json.dumps(WAYS[name])
@@ -73,18 +98,60 @@ def large_figures(size: int, folder: Path) -> Iterator[Figure]:
             f"first search of a process, {name}", "ms of processor", sorted(r["processor_ms"] for r in runs)
         )
         yield engine.line(f"first search of a process, {name}, wall", "ms", sorted(r["first_ms"] for r in runs))
-    for name in ("backup", "export", "check", "erase one user's 1 %", "compact"):
+    for name in ("backup", "export", "check", "erase one user's 1 %", "compact") if few else ():
         work = engine.in_a_process(HERE, "worked", str(path), name, str(folder / "copy"))
         yield Figure(name, "s of processor", work["seconds"])
         yield Figure(f"{name}, growth of the process at most", "MB", work["megabytes"])
     for file in folder.glob("*.mem*"):
         file.unlink()
-    yield from peers(data, folder)
+    if few:
+        everything = BenchmarkCorpus([], np.concatenate(vectors), data.queries, data.query_vectors)
+        yield from peers(everything, folder)
 
 
-def searched(path: str, questions: str) -> None:
-    """For a process of its own: the figures of searches of a memory, to standard output."""
-    vectors, queries = np.load(questions), json.loads(Path(questions).with_suffix(".json").read_text())
+class Nearest:
+    """The ids of the ten nearest items of each question, by an exact product with each vector, for each way that asks by meaning
+    alone. `engine.fill` gives each thousand items in turn to a user, and each item in turn a topic."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        ways = [name for name, way in WAYS.items() if "mode" in way]
+        self._scores = {name: np.full((CALLS, 10), -np.inf, np.float32) for name in ways}
+        self._numbers = {name: np.zeros((CALLS, 10), np.int64) for name in ways}
+
+    @property
+    def ids(self) -> dict[str, list[list[str]]]:
+        """For each way, and each question, the ids of the nearest items."""
+        return {name: [[f"m{number + 1}" for number in row] for row in rows] for name, rows in self._numbers.items()}
+
+    def add(self, queries: Vectors, vectors: Vectors) -> None:
+        """Count more items.
+
+        Args:
+            queries: The questions, of shape (at least `CALLS`, dimension).
+            vectors: Those of the items that follow, of shape (n, dimension).
+        """
+        numbers = np.arange(self.count, self.count + len(vectors))
+        scores = queries[:CALLS] @ vectors.T
+        for name, best in self._scores.items():
+            way = WAYS[name]
+            if "user_id" in way:
+                rows = np.flatnonzero(numbers // 1000 % engine.USERS == 1)
+            else:
+                rows = np.flatnonzero(numbers % 100 == 7) if "where" in way else np.arange(len(numbers))
+            together = np.concatenate([best, scores[:, rows]], axis=1)
+            ids = np.concatenate([self._numbers[name], np.broadcast_to(numbers[rows], (CALLS, len(rows)))], axis=1)
+            first = np.argpartition(-together, 10, axis=1)[:, :10]
+            self._scores[name] = np.take_along_axis(together, first, axis=1)
+            self._numbers[name] = np.take_along_axis(ids, first, axis=1)
+        self.count += len(vectors)
+
+
+def searched(path: str, questions: str, exact_too: str) -> None:
+    """For a process of its own: the figures of searches of a memory, to standard output. exact_too: "True" measures the scan of
+    all vectors beside, which holds all of them in memory."""
+    vectors, asked = np.load(questions), json.loads(Path(questions).with_suffix(".json").read_text())
+    queries = asked["queries"]
     encoder = GivenVectors(BenchmarkCorpus([], vectors[:0], queries, vectors))
     out = list[Figure]()
     with Memory(path, encoder=encoder, policy=None, log="off") as memory:
@@ -95,18 +162,14 @@ def searched(path: str, questions: str) -> None:
             times = processor_times(lambda query, options=options: memory.search(query, **options), queries)  # type: ignore[misc]
             out.append(engine.line(f"search {name}", "ms of processor", times))
         out.append(Figure("most memory of this process", "MB", most_resident() / 1e6))
-        exact = processor_times(lambda query: memory.search(query, mode="dense", exact=True), queries)
-        out.append(engine.line("search by meaning, exact", "ms of processor", exact))
-        for name, options in WAYS.items():
-            if "mode" in options:
-                shares = [
-                    len(of & right) / len(right)
-                    for query in queries[:CALLS]
-                    for of, right in [
-                        [{hit.id for hit in memory.search(query, exact=exact, **options)} for exact in (False, True)]
-                    ]
-                ]
-                out.append(Figure(f"recall of ten, {name}", "share", float(np.mean(shares)), n=len(shares)))
+        out.append(Figure("memory of this process that no file stands behind", "MB", unbacked_megabytes()))
+        for name, right in asked["nearest"].items():
+            answers = [{hit.id for hit in memory.search(query, **WAYS[name])} for query in queries[:CALLS]]
+            shares = [len(of & {*best}) / len(best) for of, best in zip(answers, right, strict=True)]
+            out.append(Figure(f"recall of ten, {name}", "share", float(np.mean(shares)), n=len(shares)))
+        if exact_too == "True":
+            times = processor_times(lambda query: memory.search(query, mode="dense", exact=True), queries)
+            out.append(engine.line("search by meaning, exact", "ms of processor", times))
     sys.stdout.write(json.dumps({"figures": [asdict(figure) for figure in out]}))
 
 
@@ -114,32 +177,41 @@ def worked(path: str, name: str, copy: str) -> None:
     """For a process of its own: what some work on a whole memory took, to standard output."""
     with Memory(path, encoder=None, policy=None, log="off") as memory:
         assert memory.get("m1") is not None
-        before = unbacked_megabytes()
-        largest, done = [before], threading.Event()
+        with unbacked_growth() as growth:
+            start = time.process_time()
+            if name == "backup":
+                backup(memory.store, copy)
+            elif name == "export":
+                with open(copy, "w") as file:
+                    file.writelines(line + "\n" for line in exported(memory.store))
+            elif name == "check":
+                assert check(memory.store) == []
+            elif name == "compact":
+                compact(memory.store)
+            else:
+                assert memory.erase(user_id="u3").log_emptied
+            seconds = time.process_time() - start
+    Path(copy).unlink(missing_ok=True)
+    sys.stdout.write(json.dumps({"seconds": seconds, "megabytes": growth[0]}))
 
-        def watch() -> None:
-            while not done.wait(0.02):
-                largest[0] = max(largest[0], unbacked_megabytes())
 
-        watching = threading.Thread(target=watch)
-        watching.start()
-        start = time.process_time()
-        if name == "backup":
-            backup(memory.store, copy)
-        elif name == "export":
-            with open(copy, "w") as file:
-                file.writelines(line + "\n" for line in exported(memory.store))
-        elif name == "check":
-            assert check(memory.store) == []
-        elif name == "compact":
-            compact(memory.store)
-        else:
-            assert memory.erase(user_id="u3").log_emptied
-        seconds = time.process_time() - start
+@contextmanager
+def unbacked_growth() -> Iterator[list[float]]:
+    """Yield a list whose number is afterwards by how many megabytes the memory that no file stands behind grew at most."""
+    before = unbacked_megabytes()
+    growth, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            growth[0] = max(growth[0], unbacked_megabytes() - before)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield growth
+    finally:
         done.set()
         watching.join()
-    Path(copy).unlink(missing_ok=True)
-    sys.stdout.write(json.dumps({"seconds": seconds, "megabytes": largest[0] - before}))
 
 
 def unbacked_megabytes() -> float:

@@ -508,6 +508,19 @@ RULES: dict[str, Rule] = {
         room=[("at random", "all logs"), ("best episodes", "all logs")],
         part=f"Goals on a grid. {NOT_THE_PAPERS}",
     ),
+    "continual_navigation": rule(
+        {
+            arm: above(
+                *minus(f"success: {arm}", *(f"success: {other}" for other in ("random replay", control))),
+                room=[("success: random replay", "success: joint training")],
+            )
+            for arm, control in (
+                ("perplexity replay", "easiest episodes"),
+                ("self-replay", "self-replay, logits of others"),
+            )
+        },
+        part=f"Houses of words. {NOT_THE_PAPERS}",
+    ),
     "mini_diffuser": one(
         *minus("time saved: k = 16", "time saved: k = 1", "time saved: 16 copies"),
         part=f"Three spots, and the time to an equal loss. {NOT_THE_PAPERS}",

@@ -132,11 +132,12 @@ STUDIES = {
     "hybrid_regions": ("oracle", "upright"),
     "mini_diffuser": ("loss: k = 16", ""),
     "oer": ("all logs", "nothing kept"),
+    "continual_navigation": ("success: joint training", "success: chance"),
     "step_mix": ("value at the end: best policy", "value at the end: baseline"),
     "vilomem": ("oracle", "answers of other tasks"),
 }
 """Of each study the arm whose score is above 0, and its control, "" where a small size does not tell them apart."""
-NEEDS = {"cues": "textworld_express"}
+NEEDS = {"cues": "textworld_express", "continual_navigation": "gymnasium"}
 LEFT_OUT = {
     "domains": "asks runs of 135M parameters that were trained for minutes",
     "pass_at_k": "asks runs of 135M parameters that were trained for minutes",

@@ -217,6 +217,7 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
     "hybrid_regions": {"seeds": 3},
     "mini_diffuser": {"seeds": 3, "updates": 60},
     "oer": {"seeds": 3},
+    "continual_navigation": {"seeds": 3, "updates": 20, "tests": 50},
     "vilomem": {"seeds": 3, "length": 60, "reader": "letters"},
 }
 """Settings of studies under which `--smallest` shows that they run; one that is not here runs as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,16 @@ def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_i
         ran(other, tmp_path / "one", "bm25")
     with pytest.raises(KeepworthError, match="not alike: benchmark: one and two"):
         called("compare", tmp_path / "one:bm25", tmp_path / "two:bm25")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 5000])
+def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    mine = saved(tmp_path / "mine.jsonl", lines())
+    ran(mine, tmp_path / "out", "bm25")
+    (tmp_path / "out" / "plan.json").write_text(text)
+    for command in (partial(ran, mine, tmp_path / "out", "bm25"), partial(called, "compare", tmp_path / "out")):
+        with pytest.raises(KeepworthError, match=r"plan\.json .*(Give another folder|Remove the folder)"):
+            command()
 
 
 def evaluated(folder: Path, arms: dict[str, tuple[str, str, list[float]]]) -> Path:

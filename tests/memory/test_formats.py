@@ -264,8 +264,15 @@ def test_foreign_pam_document_is_read_and_its_mistakes_named() -> None:
         ({**PAM, "schema_version": "2.0"}, "version '2.0'"),
         ({**PAM, "schema": "portable-ai-memory-conversation"}, "no PAM document of memories"),
         ({**PAM, "memories": {}}, "no list of memories"),
-        ({**PAM, "memories": [{"id": "a"}]}, "line 8: it is no memory of PAM"),
-        ({**PAM, "memories": [3]}, "line 8: it is no memory of PAM"),
+        ({**PAM, "memories": [{"id": "a"}]}, r"line 8: it is no memory of PAM \(content: Field required\)"),
+        ({**PAM, "memories": [3]}, r"line 8: it is no memory of PAM \(it is no object\)"),
+        ({**PAM, "memories": [None]}, r"line 8: it is no memory of PAM \(it is no object\)"),
+        ({**PAM, "memories": [{**document["memories"][0], "temporal": None}]}, r"\(temporal: Input should be "),
+        (
+            {**PAM, "memories": [{**document["memories"][0], "temporal": {}}]},
+            r"\(temporal.created_at: Field required\)",
+        ),
+        ({**PAM, "memories": [{**document["memories"][0], "confidence": 1}]}, r"\(confidence: Input should be "),
     ):
         with pytest.raises(MemoryProblem, match=says):
             take(m, FORMATS["pam"](json.dumps(wrong, indent=1)))

@@ -17,7 +17,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
+from keepworth import Memory
 from keepworth.base.model_errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.base.model_files import KNOWN, download, extract
 from keepworth.base.onnx_graph import build_graph
@@ -237,6 +239,43 @@ def test_damaged_or_foreign_weights_are_refused(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "mpnet"}))
     with pytest.raises(CorruptModel, match="model_type 'mpnet'"):
         encoder(str(folder))
+
+
+NESTED = "[" * 100_000
+FILES = [
+    ("1_Pooling/config.json", "{", "cannot be read"),
+    ("1_Pooling/config.json", NESTED, "nest too deep"),
+    ("config.json", NESTED, "nest too deep"),
+    ("config.json", "[]", "does not hold a JSON object"),
+    ("sentence_bert_config.json", "5", "does not hold a JSON object"),
+    ("sentence_bert_config.json", '{"max_seq_length": "x"}', "max_seq_length 'x'"),
+    ("sentence_bert_config.json", '{"max_seq_length": -5}', "max_seq_length -5"),
+    ("sentence_bert_config.json", '{"max_seq_length": 1e999}', "max_seq_length inf"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "says"), FILES)
+def test_a_file_of_an_encoder_that_says_nonsense_is_named(tmp_path: Path, file: str, text: str, says: str) -> None:
+    folder = write_bert(tmp_path / "mine")
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text(text)
+    with pytest.raises(CorruptModel, match=rf"mine.* {says}.*again"):
+        Memory(encoder=str(folder))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"max_position_embeddings": None}, {"num_attention_heads": 7}, {"hidden_size": 5}, {"vocab_size": 3}]
+)
+def test_files_of_an_encoder_that_do_not_fit_one_another_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = write_bert(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    if "vocab_size" in changes:  # the graph is made of the weights
+        weights = load_file(folder / "model.safetensors")
+        name = "embeddings.word_embeddings.weight"
+        save_file({**weights, name: weights[name][:3]}, folder / "model.safetensors")
+    with pytest.raises(CorruptModel, match=r"mine.*again"), Memory(encoder=str(folder)) as memory:
+        memory.add("tea")
 
 
 SENTENCES = [

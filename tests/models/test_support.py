@@ -16,6 +16,7 @@ from keepworth.models import checkpoint
 from keepworth.models.attention import tree
 from keepworth.models.checkpoint import require_tree
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.text_side import TextSide
 from keepworth.records import SamplingParams, StopReason, Task
 from keepworth.worlds.agent import Completer
 from keepworth.worlds.driver import Play, play
@@ -117,7 +118,10 @@ def test_weights_cut_short_are_named(llama) -> None:
 ENDLESS = '{"model_type": "qwen2", "num_hidden_layers": 1000000000}'
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no such family"}', ENDLESS])
+NESTED = '{"a":' * 100_000
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no such family"}', ENDLESS, NESTED])
 def test_malformed_model_configuration_is_named(llama, text) -> None:
     (llama / "config.json").write_text(text)
     with pytest.raises(CorruptModel, match=rf"(?s){llama}/config.json .*again"):
@@ -137,6 +141,46 @@ def test_a_folder_that_needs_its_own_code_is_refused_in_our_words(llama: Path, n
     with pytest.raises(UnsupportedModel, match=rf"auto_map in {name}") as refusal:
         InProcessModel.load(llama)
     assert "trust_remote_code" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"_attn_implementation": "owner/kernel"}, UnsupportedModel, r"_attn_implementation 'owner/kernel'.*Remove"),
+        ({"text_config": {"_attn_implementation": "a/b"}}, UnsupportedModel, r"code of the Hugging Face Hub.*Remove"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            UnsupportedModel,
+            "plain weights",
+        ),
+        ({"architectures": 5}, CorruptModel, "again"),
+        ({"head_dim": 0}, CorruptModel, "again"),
+        ({"num_key_value_heads": 0}, CorruptModel, "again"),
+        ({"hidden_act": "none such"}, CorruptModel, "none such.*again"),
+        ({"output_attentions": True}, CorruptModel, "again"),
+    ],
+)
+def test_a_configuration_that_no_network_can_be_made_of_is_refused(llama, changes, error, says) -> None:
+    file = llama / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(error, match=rf"(?s){llama}.*{says}"):
+        InProcessModel.load(llama)
+
+
+@pytest.mark.parametrize("changes", [{"model_max_length": "many"}, {"eos_token": 5}, {"added_tokens_decoder": 5}])
+def test_settings_of_a_tokenizer_that_cannot_be_read_are_named(llama, changes) -> None:
+    file = llama / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    for load in (InProcessModel.load, TextSide.load):
+        with pytest.raises(CorruptModel, match=rf"tokenizer in {llama} cannot be read"):
+            load(llama)
+
+
+def test_a_generation_config_that_cannot_be_read_is_named(llama) -> None:
+    (llama / "generation_config.json").write_text("[]")
+    for load in (InProcessModel.load, TextSide.load):
+        with pytest.raises(CorruptModel, match=rf"in {llama} cannot be"):
+            load(llama)
 
 
 def test_an_encoder_given_as_language_model_is_refused(llama, tmp_path) -> None:

@@ -192,3 +192,30 @@ def test_a_model_with_a_strict_template_takes_memory_and_a_system_prompt(
             {"role": "assistant", "content": "Hm."},
             {"role": "user", "content": "To which of them most of all?"},
         ]
+
+
+NESTED = "[" * 1100
+CALLED = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": NESTED}}
+ANSWERED = {"role": "tool", "tool_call_id": "c1", "content": "none"}
+NESTED_CALLS = [
+    (CHAT, {**BODY, "messages": [QUESTION, {"role": "assistant", "content": None, "tool_calls": [CALLED]}, ANSWERED]}),
+    (
+        "/v1/responses",
+        {
+            **ASKED,
+            "max_output_tokens": 4,
+            "input": [
+                QUESTION,
+                {"type": "function_call", "call_id": "c1", "name": "look", "arguments": NESTED},
+                {"type": "function_call_output", "call_id": "c1", "output": "none"},
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), NESTED_CALLS)
+def test_arguments_that_nest_without_end_are_a_text(http: httpx.Client, path: str, body: Any) -> None:
+    """A model that was cut off while it repeated itself wrote them; the caller sends its call back with the conversation."""
+    response = http.post(path, json=body)
+    assert response.status_code == 200, response.text

@@ -23,6 +23,7 @@ from typing import Any
 
 from keepworth.adapters.formats import FoundRecord, MarkdownEntry, entries_of, place_in_file, take
 from keepworth.base.durable_files import ORDINARY, replacing, sync_folder
+from keepworth.base.json_values import parse
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import TESTED, Item, Status, folded
 from keepworth.memory.memory import Memory
@@ -300,7 +301,7 @@ def running_at(path: Path) -> RunningExperiment | None:
     if not state.exists():
         return None
     try:
-        body = json.loads(state.read_text(encoding="utf-8"))
+        body = parse(state.read_text(encoding="utf-8"))
         if body["format"] != FORMAT or body["version"] != VERSION:
             raise ValueError(f"it is of {body['format']} {body['version']}")
         notes = tuple(str(id) for id in body["notes"])

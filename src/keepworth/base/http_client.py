@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from keepworth.base.json_values import parse
 from keepworth.base.model_errors import BadAnswer, EngineDied, EngineRefused, EngineTimeout, EngineUnreachable
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -130,7 +131,7 @@ class JsonClient:
         if not response.content.strip():
             return None
         try:
-            return response.json()
+            return parse(response.content)
         except ValueError as error:
             kind = response.headers.get("content-type", "text/plain")
             if kind.startswith("text/plain") and not response.text.lstrip().startswith("<"):
@@ -146,7 +147,7 @@ class JsonClient:
 
 def _detail(response: httpx.Response) -> str:
     try:
-        answer = response.json()
+        answer = parse(response.content)
     except ValueError:
         return response.text[:300].strip() or response.reason_phrase
     for key in ("error", "detail", "message", "error_message"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import parse
 
 
 def to_line(record: Any, default: Callable[[Any], Any] | None = None) -> bytes:
@@ -38,8 +39,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                record = parse(line)
+            except ValueError as error:
                 raise no_line(path, number, f"no JSON: {error}") from error
             if not isinstance(record, dict):
                 raise no_line(path, number, "no object")

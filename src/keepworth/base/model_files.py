@@ -33,6 +33,7 @@ from typing import Any
 
 from keepworth.base.durable_files import sync
 from keepworth.base.extras import require
+from keepworth.base.json_values import parse
 from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnknownModel, UnmadeModel, UnreachableModel
 from keepworth.base.user_files import cache_folder, using_cache
 
@@ -293,7 +294,7 @@ def status_of(name: str) -> ModelStatus:
     try:
         if not folder.is_dir():
             return ModelStatus(model, State.ABSENT, folder, 0, absent)
-        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        marker = parse((folder / MARKER).read_text(encoding="utf-8"))
         if marker["layout"] != _LAYOUT or marker["sources"] != model.sources:
             return ModelStatus(model, State.ABSENT, folder, 0, f"made by another version, to be {other} again")
         expected = {name: int(file["size"]) for name, file in marker["files"].items()}

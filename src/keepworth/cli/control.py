@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
+from keepworth.base.json_values import read_json
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, stopping
 
@@ -244,11 +245,14 @@ def table(
     as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
 ) -> None:
     """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
-    import json
 
     from keepworth.control.table import read_cells, summarise
 
-    summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
+    summary = (
+        read_json(folder, "Name a folder of runs, or the file that `keepworth control table --json` printed.")
+        if folder.is_file()
+        else summarise(read_cells(folder))
+    )
     if not summary["rows"]:
         raise KeepworthError(
             f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."

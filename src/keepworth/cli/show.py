@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.json_values import read_json
 from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
@@ -65,7 +65,9 @@ def show(
                 named = (f"step {stored.step}", stored.arm, episode.role, episode.task, episode.stop.value)
                 console.print(episode_panel(episode, named))
     elif (evaluated := _evaluated(name, runs)) is not None:
-        summary = json.loads((evaluated / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(
+            evaluated / "summary.json", "Give the command of the evaluation again: it writes the file anew."
+        )
         if as_json:
             say_json(summary, indent=1)
         else:

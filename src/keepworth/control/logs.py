@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
+from keepworth.base.json_values import read_json
 from keepworth.control.dials import Transition
 from keepworth.control.errors import WorldError
 from keepworth.control.network import as_tensor
@@ -397,10 +398,7 @@ def _open(folder: Path) -> tuple[Path, dict[str, Any]]:
             f"{folder} holds no logs: no data/{METADATA}.",
             near or "Name a folder that Minari or keepworth.control.logs.write_logs wrote.",
         )
-    try:
-        metadata = dict(json.loads((data / METADATA).read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise LogError(f"{data / METADATA} is no JSON: {error}.", "Write the logs anew.") from error
+    metadata = read_json(data / METADATA, "Write the logs anew.", LogError)
     if metadata.get("data_format", "hdf5") != "hdf5" or not (data / DATA).is_file():
         kind = metadata.get("data_format")
         raise LogError(

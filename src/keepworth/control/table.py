@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from keepworth.base.json_values import read_json
 from keepworth.control.published import find_published
 
 TASKS = (
@@ -58,7 +58,7 @@ def read_cells(folder: Path) -> list[TableCell]:
     """Reads all finished cells, from the curves of their folders."""
     cells = []
     for path in sorted(folder.glob("*/curve.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_json(path, f"Remove {path.parent}, and train it again.")
         settings, rows = about["settings"], [dict(zip(about["columns"], row, strict=True)) for row in about["rows"]]
         returns = [row["return"] for row in rows if row["return"] is not None]
         if about["done"] and returns:

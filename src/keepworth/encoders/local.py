@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import UnknownEncoder
+from keepworth.base.json_values import read_json
 from keepworth.base.model_errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.base.model_files import DEFAULT_ENCODER, KNOWN, ModelKind, path_of, sha256_of
 from keepworth.base.onnx_graph import GRAPH, TOKENIZER, build_graph
@@ -196,7 +196,10 @@ class SentenceEncoder:
         self._unknown = self._tokenizer.token_to_id("[UNK]")
         self._session = _open_session(graph)
         self._content_tokens = max_tokens - 2
-        self.identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
+        shape = self._session.get_outputs()[0].shape
+        if len(shape) != 2 or not isinstance(shape[1], int):
+            raise CorruptModel(f"The graph of the encoder {name} gives vectors of no fixed length: {shape}.", _AGAIN)
+        self.identity = EncoderIdentity(model=name, dimension=shape[1], normalised=True)
         self._recent = RecentVectors(remember)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -222,7 +225,15 @@ class SentenceEncoder:
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
-        vectors: npt.NDArray[np.float32] = self._session.run(["vectors"], {"input_ids": ids, "attention_mask": mask})[0]
+        try:
+            vectors: npt.NDArray[np.float32] = self._session.run(
+                ["vectors"], {"input_ids": ids, "attention_mask": mask}
+            )[0]
+        except Exception as error:  # onnxruntime has bare types of its own
+            raise CorruptModel(
+                f"The encoder {self.identity.model} cannot encode a text: its files do not fit one another ({error}).",
+                _AGAIN,
+            ) from error
         return vectors
 
     def _unread(self, row: Sequence[int]) -> bool:
@@ -239,6 +250,10 @@ class SentenceEncoder:
         return [self._first, *pieces[: self._content_tokens], self._last]
 
 
+_AGAIN = "Copy or download the folder again."
+_LEAST_TOKENS = 3  # a text's first and last mark, and a piece between them
+
+
 def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
     """Opens the encoder in `folder`: a graph that `keepworth` wrote, or a BERT sentence encoder's published checkpoint. Raises
     IncompleteModel where files are missing, CorruptModel where they are of another kind (other pooling, other model)."""
@@ -246,7 +261,7 @@ def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
         raise IncompleteModel(f"{folder} is no encoder folder: it lacks {TOKENIZER}")
     if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
         _require_mean_pooling(folder)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json", _AGAIN, CorruptModel)
         graph = build_graph(folder)
         return SentenceEncoder(graph, folder / TOKENIZER, name, max_tokens=_max_tokens(folder, config))
     if (folder / GRAPH).is_file():
@@ -257,7 +272,7 @@ def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
 def _require_mean_pooling(folder: Path) -> None:
     pooling = folder / "1_Pooling" / "config.json"
     if pooling.is_file():
-        settings = json.loads(pooling.read_text(encoding="utf-8"))
+        settings = read_json(pooling, _AGAIN, CorruptModel)
         modes = {name for name, on in settings.items() if name.startswith("pooling_mode") and on is True}
         if modes != {"pooling_mode_mean_tokens"}:
             raise CorruptModel(
@@ -266,9 +281,17 @@ def _require_mean_pooling(folder: Path) -> None:
 
 
 def _max_tokens(folder: Path, config: dict[str, Any]) -> int:
+    """Returns how many tokens a text may have, of what the files of a folder say. Raises CorruptModel."""
     settings = folder / "sentence_bert_config.json"
-    stated = json.loads(settings.read_text(encoding="utf-8")).get("max_seq_length") if settings.is_file() else None
-    return min(int(stated or MAX_TOKENS), int(config["max_position_embeddings"]))
+    stated = read_json(settings, _AGAIN, CorruptModel).get("max_seq_length") if settings.is_file() else None
+    limits: dict[str, Any] = {
+        "max_seq_length": stated or MAX_TOKENS,
+        "max_position_embeddings": config.get("max_position_embeddings"),
+    }
+    for name, limit in limits.items():
+        if not isinstance(limit, int) or limit < _LEAST_TOKENS:
+            raise CorruptModel(f"{folder} says {name} {limit!r:.40}: no number of tokens of a text.", _AGAIN)
+    return min(map(int, limits.values()))
 
 
 def _open_tokenizer(path: Path) -> Tokenizer:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.json_values import parse, read_json
 from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
 from keepworth.evaluation.stream_claims import CONTROLS, choose_method, claims, plan_power
 from keepworth.evaluation.stream_page import write_stream_page
@@ -128,7 +129,7 @@ def compare_streams(
     out.mkdir(parents=True, exist_ok=True)
     note = out / "plan.json"
     if note.exists():
-        before = json.loads(note.read_text(encoding="utf-8"))
+        before = read_json(note, "Give another folder as --out, or remove it.")
         if changed := [key for key in ("arms", *fixed) if before.get(key) != plan[key]]:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
@@ -199,7 +200,7 @@ def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
     try:
         settings = {
             kind: {name: dict(method["settings"]) for name, method in methods.items()}
-            for kind, methods in json.loads(tuned.read_text(encoding="utf-8")).items()
+            for kind, methods in parse(tuned.read_text(encoding="utf-8")).items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import read_json
 from keepworth.base.statistics import Comparison, compare
 from keepworth.evaluation.harness import EvaluationFolder, Row, unlike
 from keepworth.evaluation.summary import arm_of, per_question
@@ -16,10 +17,14 @@ def rows_of(folder: Path) -> list[Row]:
     """Returns the rows of an evaluation. Raises KeepworthError where it is not finished or the folder holds none."""
     if not (folder / "summary.json").is_file():
         raise KeepworthError(f"the evaluation in {folder} is not finished.", "Give its command again: it continues.")
-    rows = EvaluationFolder(folder, json.loads((folder / "plan.json").read_text(encoding="utf-8"))).read()
+    rows = EvaluationFolder(folder, _plan(folder)).read()
     if not rows:
         raise KeepworthError(f"{folder} holds no rows.", "Give its command again.")
     return rows
+
+
+def _plan(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "plan.json", "Remove the folder, and give the command of the evaluation again.")
 
 
 def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
@@ -31,7 +36,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
         allow: Parts of the identity that are meant to differ.
     """
     (first, arms), (second, others) = name_arm(one), name_arm(other)
-    identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]
+    identities = [_plan(folder) for folder in (first, second)]
     if unknown := [name for name in allow if name not in identities[0]]:
         raise KeepworthError(
             f"--allow names {unknown[0]!r}, which no evaluation has.", f"There are {', '.join(identities[0])}."

@@ -5,7 +5,6 @@ best first, as many as fit into `tokens` of the reader. All systems share one re
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import read_json
 from keepworth.base.line_file import append_lines, no_line, read_lines
 from keepworth.base.metrics import bleu1, exact_match, token_f1
 from keepworth.evaluation.diagnostics import recall_at, stage
@@ -420,7 +420,7 @@ class EvaluationFolder:
         self.rows, self.writes = folder / "rows.jsonl", folder / "writes.jsonl"
         note = folder / "plan.json"
         if note.exists():
-            differing = unlike(json.loads(note.read_text(encoding="utf-8")), identity)
+            differing = unlike(read_json(note, "Give another folder as --out, or remove it."), identity)
             if differing:
                 raise KeepworthError(
                     f"{folder} holds an evaluation with other {', '.join(differing)}.",

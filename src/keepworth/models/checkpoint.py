@@ -13,6 +13,7 @@ from keepworth.base.needs import needs_llm
 
 import torch
 
+from keepworth.base.json_values import parse
 from keepworth.base.model_errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models import attention
 from keepworth.models.attention import decoder_of, tree, window_of
@@ -180,6 +181,7 @@ def _other_layers(config: Any) -> str:
 _AGAIN = "Copy or download the folder again; a model of the catalogue: `keepworth models fetch NAME --force`."
 
 
+_PLAIN = "Take a folder with plain weights (float32, float16 or bfloat16), or serve this one with an engine of its own."
 _loading = threading.Lock()
 """Held while transformers loads: it changes defaults of the process meanwhile, and a second load would lose weights."""
 
@@ -199,24 +201,32 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
             "Name the folder that holds config.json, the weights and the tokenizer.",
         )
     try:
-        layers = json.loads((folder / "config.json").read_bytes()).get("num_hidden_layers", 0)
+        stated = parse((folder / "config.json").read_bytes())
+        refuse_kernels(stated, folder)
+        layers = stated.get("num_hidden_layers", 0)
         if isinstance(layers, int) and layers > _MOST_LAYERS:
             raise ValueError(f"no model has {layers:,} layers")
         config = AutoConfig.from_pretrained(folder)
+        require_supported_config(config, folder)
+    except UnsupportedModel:
+        raise
     except Exception as error:  # the library raises its validators' own types besides OSError and ValueError
         refuse_code_of_its_own(folder)
         raise CorruptModel(
             f"{folder / 'config.json'} cannot be read as a model's configuration: {error}", _AGAIN
         ) from error
-    require_supported_config(config, folder)
     try:
         with _loading:
             network, info = _network(folder, dtype)
     except SafetensorError as error:
         raise CorruptModel(f"The weights in {folder} are cut short or damaged: {error}.", _AGAIN) from error
-    except (OSError, ValueError, RuntimeError) as error:
+    except (UnsupportedModel, MemoryError):
+        raise
+    except ImportError as error:  # weights in a form that another library reads, such as four bits a number
+        raise UnsupportedModel(f"The weights in {folder} cannot be loaded here: {error}", _PLAIN) from error
+    except Exception as error:  # a configuration can be wrong in many ways that show when the network is made
         refuse_code_of_its_own(folder)
-        raise CorruptModel(f"The weights in {folder} cannot be loaded: {error}", _AGAIN) from error
+        raise CorruptModel(f"The weights in {folder} cannot be loaded: {_words(error)}", _AGAIN) from error
     if absent := sorted(info["missing_keys"]):
         raise IncompleteModel(
             f"The weights in {folder} lack {len(absent)} tensors of a language model, for example {absent[0]}.", _AGAIN
@@ -226,7 +236,9 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     if network.get_output_embeddings() is None:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
     try:
-        return network, AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer(_TEXT)  # some of its settings are first read here
+        return network, tokenizer
     except Exception as error:  # the tokenizers library raises bare Exception
         refuse_code_of_its_own(folder)
         raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}", _AGAIN) from error
@@ -258,12 +270,29 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     return loaded
 
 
+def _words(error: Exception) -> str:
+    """Returns what an error says, with its type where it says only a name."""
+    return str(error) if isinstance(error, OSError | ValueError | RuntimeError) else repr(error)
+
+
+def refuse_kernels(config: Any, folder: Path) -> None:
+    """Raises UnsupportedModel where a configuration, or one inside it, names a kernel of the Hugging Face Hub, such as
+    `OWNER/NAME`, as the way in which the network is computed: transformers would fetch that kernel and run it."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if name.endswith("_implementation") and "/" in str(value):
+            raise UnsupportedModel(
+                f"{folder} asks for code of the Hugging Face Hub ({name} {value!r:.80} in config.json), and none is run here.",
+                f"Remove {name} from config.json.",
+            )
+        refuse_kernels(value, folder)
+
+
 def refuse_code_of_its_own(folder: Path) -> None:
     """Raises UnsupportedModel where the configuration or the tokenizer names code in the folder, which is never run. It is called
     where the folder cannot be read without that code."""
     for name in ("config.json", "tokenizer_config.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            if json.loads((folder / name).read_text(encoding="utf-8")).get("auto_map"):
+            if parse((folder / name).read_text(encoding="utf-8")).get("auto_map"):
                 raise UnsupportedModel(
                     f"{folder} needs code of its own (auto_map in {name}), and none is run here.", WORKS
                 )

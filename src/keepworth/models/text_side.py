@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from keepworth.base import extras
+from keepworth.base.json_values import parse
 from keepworth.base.model_errors import ContextOverflow, CorruptModel
 from keepworth.models.chat_format import TokenizerChat, ids_of
 from keepworth.models.grammar_masks import NoGrammar
@@ -39,11 +39,12 @@ class TextSide:
         folder = Path(folder)
         try:
             config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+            tokenizer("a")  # some of its settings are first read here
             generation = folder / "generation_config.json"
-            settings = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
+            settings = parse(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
+            ends = ids_of(settings.get("eos_token_id"))
         except Exception as error:  # the libraries raise their own types besides OSError and ValueError
             raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}") from error
-        ends = ids_of(settings.get("eos_token_id"))
         return cls(tokenizer, name or folder.name, int(config.vocab_size), context_limit(config), ends)
 
     @cached_property

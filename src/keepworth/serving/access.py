@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from keepworth.base.durable_files import PRIVATE, replacing
 from keepworth.base.errors import KeepworthError, UnknownName, require_known
+from keepworth.base.json_values import parse
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
 from keepworth.memory.item import ALL, EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
@@ -209,7 +210,7 @@ class Tokens:
         state = (status.st_mtime_ns, status.st_ino)
         if state != self._read_at:
             try:
-                self._at_rest = dict(_access(row) for row in json.loads(self.file.read_bytes())["tokens"])
+                self._at_rest = dict(_access(row) for row in parse(self.file.read_bytes())["tokens"])
             except (ValueError, KeyError, TypeError) as error:
                 raise KeepworthError(
                     f"{self.file} holds no tokens that can be read ({type(error).__name__}).",

@@ -27,6 +27,7 @@ from urllib.parse import quote
 import httpx
 
 from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.json_values import parse
 from keepworth.memory import errors
 from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.changing import ItemOptions
@@ -321,7 +322,7 @@ def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:
 def _answer(response: httpx.Response) -> Any:
     """Return the JSON of a response. Raises the error that the memory raised on the server, or ServerProblem."""
     try:
-        answer = response.json()
+        answer = parse(response.content)
     except ValueError:
         answer = None
     if response.is_success and answer is not None:

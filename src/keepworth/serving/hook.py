@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from keepworth.base.json_values import parse
 from keepworth.memory.headline import MARK, without_blocks
 from keepworth.memory.sensitive import HIDDEN, without_secrets
 from keepworth.serving import opencode
@@ -178,7 +179,7 @@ def failure_of(name: str, given: Mapping[str, Any]) -> str:
     response = given.get("tool_response")
     if isinstance(response, str):
         with contextlib.suppress(ValueError):
-            response = json.loads(response)
+            response = parse(response)
     if isinstance(response, str):  # Codex: the output of a command, with or without its exit code before it
         ended = re.match(r"\s*(?:Process exited with code|Exit code:?) (\d+)", response)
         failed = ended[1] != "0" if ended else exit_code_of(given) not in (0, None)
@@ -212,7 +213,7 @@ def exit_code_of(given: Mapping[str, Any]) -> int | None:
         for line in reversed(lines):
             if call.encode() in line and b'"exit_code"' in line:
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    item = json.loads(line)["payload"]["item"]
+                    item = parse(line)["payload"]["item"]
                     if item["id"] == call and isinstance(item["exit_code"], int):
                         return int(item["exit_code"])
         time.sleep(wait)
@@ -429,7 +430,7 @@ class ServedMemory:
             self._http.close()  # so that the next request opens a new connection
             raise NoAnswer(f"{self._url} gave no answer ({type(error).__name__}: {error})") from error
         try:
-            answer = json.loads(raw)
+            answer = parse(raw)
             if response.status == 200 and isinstance(answer, dict):
                 return answer
             problem = f"{answer['detail']} {answer['fix']}"
@@ -460,7 +461,7 @@ def session_file(host: str, session: str) -> Path:
 def read_session(file: Path) -> HookSession:
     """Read the state in a file; an empty one if there is none."""
     try:
-        return HookSession(**json.loads(file.read_text("utf-8")))
+        return HookSession(**parse(file.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return HookSession()
 
@@ -702,7 +703,7 @@ def _read_settings(file: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        settings: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        settings: dict[str, Any] = parse(file.read_text("utf-8"))
         hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
         if not isinstance(hooks, dict) or not all(isinstance(entries, list) for entries in hooks.values()):
             raise ValueError("it is no object with hooks")
@@ -879,8 +880,8 @@ def run(arguments: Sequence[str]) -> int:
 def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -> None:
     """Handle one event. `show` gets the text for standard output as soon as it is known, before facts are stored."""
     try:
-        given = json.loads(_input())
-    except (ValueError, RecursionError) as error:
+        given = parse(_input())
+    except ValueError as error:
         raise HookProblem(f"standard input is not the JSON of a host ({error})") from error
     if not isinstance(given, dict):
         raise HookProblem("standard input is not a JSON object of a host")

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from keepworth.base.json_values import as_list, as_object
+from keepworth.base.json_values import as_list, as_object, parse
 from keepworth.serving.answer_forms import Schema, grammar_of
 from keepworth.serving.call_formats import EVENTS, TEXTS, text_of
 from keepworth.serving.calls import NotServed, ReadyAnswer
@@ -559,7 +559,7 @@ def _arguments(function: Body) -> Mapping[str, Any]:
     given = function.get("arguments", function.get("input"))
     if isinstance(given, str):
         try:
-            given = json.loads(given or "{}")
+            given = parse(given or "{}")
         except ValueError:
             given = {"text": given}
     return given if isinstance(given, dict) else {"value": given}

@@ -23,6 +23,7 @@ import torch
 
 from keepworth.base.durable_files import replacing_folder
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import read_json
 from keepworth.base.model_errors import UnsupportedModel
 from keepworth.base.model_files import BASE_RECORD, is_hub_id, record_of, sha256_of
 from keepworth.models.adapter import copy_texts, merge_network, save_network, with_adapter
@@ -30,7 +31,7 @@ from keepworth.models.chat_format import ends_of, ids_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.records.episode import Segment
 from keepworth.records.model import FinishReason, SamplingParams, Tokens
-from keepworth.training.run_folder import TRAIN, RunFolder, episode_files, read_json, write_json
+from keepworth.training.run_folder import TRAIN, RunFolder, episode_files, write_json
 from keepworth.training.trained import Trained, find_trained
 from keepworth.training.watch.tables import tables_of
 

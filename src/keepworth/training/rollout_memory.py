@@ -26,6 +26,7 @@ import httpx
 
 from keepworth.base.durable_files import SUFFIXES
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import read_json
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
@@ -43,7 +44,7 @@ from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.upstream import Upstream
 from keepworth.training.collect.pipeline import PIPELINE_STATE
 from keepworth.training.collect.sources import Source
-from keepworth.training.run_folder import RunFolder, read_json
+from keepworth.training.run_folder import RunFolder
 from keepworth.worlds.conversations import render_call
 
 _LOG = logging.getLogger("keepworth.training")

@@ -35,6 +35,7 @@ from typing import IO, Any
 
 from keepworth.base.durable_files import ORDINARY, disk, replacing, replacing_folder, sync
 from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.json_values import parse, read_json
 from keepworth.base.line_file import append_lines, no_line, read_lines, to_line
 from keepworth.base.model_files import sha256_of
 from keepworth.records.episode import Episode, episode_from_json, fields_of
@@ -56,17 +57,6 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replaces the file atomically: a reader sees the old content or the new."""
     with replacing(path, ORDINARY) as file:
         file.write(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def read_json(path: Path, fix: str) -> Row:
-    """Returns the JSON object in a file. Raises KeepworthError, with `fix`, where it cannot be read or is not an object."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
-    if not isinstance(value, dict):
-        raise KeepworthError(f"{path} does not hold a JSON object.", fix)
-    return value
 
 
 # -- checkpoints: what training continues from, complete or not there, with the sums that prove it -----------------------------
@@ -95,7 +85,7 @@ class Checkpoint:
         """Compares every file with the manifest. Raises CheckpointCorrupt, which names the file and the fix."""
         manifest = self.path / "manifest.json"
         try:
-            for name, saved in json.loads(manifest.read_text(encoding="utf-8"))["files"].items():
+            for name, saved in parse(manifest.read_text(encoding="utf-8"))["files"].items():
                 file = self.path / name
                 if not file.is_file():
                     raise CheckpointCorrupt(f"{file} is missing from the checkpoint.", self.way_out)
@@ -491,7 +481,7 @@ class RunFolder:
                 continue
             try:
                 with gzip.open(path, "rt", encoding="utf-8", errors="surrogatepass") as lines:
-                    records = [json.loads(text) for text in lines]
+                    records = [parse(text) for text in lines]
             except (OSError, EOFError, ValueError) as error:
                 raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
             for number, record in enumerate(records, 1):

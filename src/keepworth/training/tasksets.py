@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -23,6 +22,7 @@ from typing import Any
 
 from keepworth.base.errors import KeepworthError
 from keepworth.base.extras import require
+from keepworth.base.json_values import parse
 from keepworth.training.programs import Endpoint
 from keepworth.worlds.own import OwnTasks, own_tasks
 from keepworth.worlds.splits import SPLITS
@@ -173,6 +173,6 @@ def _hash(task: Any) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse(text)
     except ValueError:
         return text

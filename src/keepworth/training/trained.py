@@ -9,10 +9,11 @@ from typing import cast
 from keepworth.base.needs import needs_train
 
 from keepworth.base.errors import KeepworthError, UnknownName
+from keepworth.base.json_values import read_json
 from keepworth.base.model_files import ModelKind, path_of
 from keepworth.models.adapter import load_trained, merge_network
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
-from keepworth.training.run_folder import RunFolder, read_json
+from keepworth.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 from keepworth.base.errors import nearest
-from keepworth.base.json_values import as_list
+from keepworth.base.json_values import as_list, parse
 from keepworth.worlds.data_files import WrongFormat
 from keepworth.worlds.json_lines import UNSAYABLE
 from keepworth.worlds.own import OwnTasks, own_tasks
@@ -293,7 +293,7 @@ def _calls(given: Mapping[str, Any], speaker: Any) -> list[dict[str, Any]]:
         return [_call(given)]
     if speaker == "function_call":  # ShareGPT: the text is the call
         try:
-            read = json.loads(str(next((given[name] for name in CONTENT if name in given), "")))
+            read = parse(str(next((given[name] for name in CONTENT if name in given), "")))
         except ValueError:
             return []
         return [_call(read)] if isinstance(read, Mapping) and "name" in read else []
@@ -310,7 +310,7 @@ def _call(given: Mapping[str, Any]) -> dict[str, Any]:
     arguments: Any = next((function[name] for name in ("arguments", "args", "input") if name in function), {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = parse(arguments or "{}")
         except ValueError:
             arguments = {"text": arguments}
     if not isinstance(arguments, Mapping):

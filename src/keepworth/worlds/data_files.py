@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.base.errors import KeepworthError
+from keepworth.base.json_values import parse
 
 VARIABLE = "KEEPWORTH_DATA"
 
@@ -64,6 +64,6 @@ def _rows(path: Path, changed: int) -> tuple[tuple[str, dict[str, Any]], ...]:
 
 def _parse(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parse(text)
+    except ValueError as error:
         raise WrongFormat(f"{place}: this is no JSON: {error}.", "Write one JSON object a line.") from error

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from keepworth.base.json_values import parse
 from keepworth.records.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.worlds.environment import Step
 from keepworth.worlds.own import first_observation, seed_of
@@ -104,7 +105,7 @@ class OpenEnvGame:
     def _read(self, action: str) -> dict[str, Any] | None:
         text = action.strip()
         try:
-            read = json.loads(text.removeprefix("```json").removeprefix("```").removesuffix("```"))
+            read = parse(text.removeprefix("```json").removeprefix("```").removesuffix("```"))
         except ValueError:
             read = None
         if isinstance(read, dict):

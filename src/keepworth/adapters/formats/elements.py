@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from typing import Any
 
+from keepworth.base.json_values import parse
 from keepworth.memory.errors import MemoryProblem
 
 _decode = json.JSONDecoder().raw_decode
@@ -17,12 +18,12 @@ _SEPARATOR = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 def parsed_whole(text: str, fix: str) -> Any:
     """Return the JSON of a file. Raises MemoryProblem, which names the line of the mistake."""
     try:
-        return json.loads(text)
+        return parse(text)
     except json.JSONDecodeError as error:
         raise MemoryProblem(
             f"This is no JSON: {error.msg} (line {error.lineno}).", f"{fix}; nothing was imported."
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise MemoryProblem(f"This is no JSON ({error}).", f"{fix}; nothing was imported.") from error
 
 

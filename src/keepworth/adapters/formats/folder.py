@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.formats.taking import SCOPES, FoundRecord, Record, Sayings, canonical, digest_of, record_of
+from keepworth.base.json_values import parse
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Item
 
@@ -149,7 +150,7 @@ def read_folder(folder: Path) -> FolderOfNotes:
 def _manifest(path: Path) -> dict[str, str]:
     fix = "Take the folder back as it was exported, or move that file away: then every line is a new note."
     try:
-        manifest: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"items": {}, "version": 1}
+        manifest: Any = parse(path.read_text(encoding="utf-8")) if path.exists() else {"items": {}, "version": 1}
         items, version = manifest["items"], manifest["version"]
         if not isinstance(items, dict) or not all(isinstance(digest, str) for digest in items.values()):
             raise ValueError("its items are no ids with digests")
@@ -216,7 +217,7 @@ def _record(place: str, line: str, others: list[str], shared: Record, exported: 
 
 def _fields(text: str) -> Record:
     try:
-        fields = json.loads(text)
+        fields = parse(text)
     except (ValueError, RecursionError) as error:
         return {"problem": f"its comment holds no JSON ({error})"}
     if not isinstance(fields, dict) or not isinstance(fields.get("metadata", {}), dict):

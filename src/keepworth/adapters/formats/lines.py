@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from keepworth.adapters.formats.taking import FoundRecord, Record, Sayings, record_of
+from keepworth.base.json_values import parse
 from keepworth.memory.item import Item
 
 
@@ -14,7 +15,7 @@ def read_lines(text: str) -> Iterator[FoundRecord]:
     """Read lines that each hold a text, or an object with `text` (or `memory`, or `content`) and the fields of `Memory.add`."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield FoundRecord(f"line {number}", _object(lambda line=line: json.loads(line)))  # type: ignore[misc]
+            yield FoundRecord(f"line {number}", _object(lambda line=line: parse(line)))  # type: ignore[misc]
 
 
 def write_lines(items: Iterable[Item]) -> str:
@@ -30,7 +31,7 @@ def write_lines(items: Iterable[Item]) -> str:
 def _object(read: Callable[[], Any]) -> Record:
     try:
         value = read()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return {"problem": f"it is no JSON ({error})"}
     if isinstance(value, str):
         return {"text": value}

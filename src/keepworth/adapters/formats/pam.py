@@ -12,9 +12,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel, Field, StrictStr, ValidationError
+
 from keepworth import __version__
 from keepworth.adapters.formats.elements import elements_of, parsed_whole
 from keepworth.adapters.formats.taking import FoundRecord, Record, Sayings, record_of
+from keepworth.base.json_values import as_object
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, ItemKind, one_spelling, with_zone
 
@@ -96,20 +99,48 @@ def read_pam(text: str) -> Iterator[FoundRecord]:
         raise MemoryProblem("This PAM document has no list of memories.", "Give the document as it was exported.")
     for line, memory in elements_of(text, "memories"):
         place = f"line {line}"
-        try:
-            status = str(memory.get("status", "active"))
-            if status in _NOT_TAKEN:
-                yield FoundRecord(place, {}, passed_over=_NOT_TAKEN[status])
-                continue
+        status = str(as_object(memory).get("status", "active"))
+        if status in _NOT_TAKEN:
+            yield FoundRecord(place, {}, passed_over=_NOT_TAKEN[status])
+        elif problem := _problem_of(memory):
+            yield FoundRecord(place, {"problem": f"it is no memory of PAM ({problem})"})
+        else:
             yield FoundRecord(place, _record(memory, status))
-        except (KeyError, TypeError, AttributeError) as error:
-            yield FoundRecord(place, {"problem": f"it is no memory of PAM ({type(error).__name__}: {error})"})
+
+
+class _Temporal(BaseModel):
+    created_at: StrictStr
+
+
+class _Provenance(BaseModel):
+    platform: StrictStr
+
+
+class _Memory(BaseModel):
+    """What PAM 1.0 asks for of a memory, as far as it is read here."""
+
+    content: StrictStr = Field(min_length=1)
+    type: StrictStr
+    temporal: _Temporal
+    provenance: _Provenance
+    confidence: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def _problem_of(memory: object) -> str:
+    """Return which field of a memory is missing or has another form than PAM's, "" if all have theirs."""
+    try:
+        _Memory.model_validate(memory)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"{place}: {first['msg']}" if place else "it is no object"
+    return ""
 
 
 def _record(memory: Mapping[str, Any], status: str) -> Record:
+    """Return a memory that has the form of PAM as a record."""
     text, temporal = memory["content"], memory["temporal"]
-    if not isinstance(text, str) or not text:
-        return {"problem": "its content is no text"}
     if memory.get("content_hash") != content_hash(text):
         return {"problem": "its content_hash is not that of its content: one of the two was changed"}
     exact = (memory.get("metadata") or {}).get(NAME)

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from keepworth.adapters.logs import atif, chats, claude_code, codex, gemini_cli, opencode, plain, spans
 from keepworth.adapters.logs.session import LogReader, LogSession
-from keepworth.base.json_values import parsed
+from keepworth.base.json_values import parse, parsed
 from keepworth.memory.headline import MARK
 
 LONGEST_LINE = 2**26
@@ -198,16 +198,16 @@ class LogFiles:
                 if not line.strip():
                     continue
                 try:
-                    value = json.loads(line.strip())
-                except (ValueError, RecursionError) as error:
+                    value = parse(line.strip())
+                except ValueError as error:
                     self.problems.append(LogProblem(path, number, f"it is no JSON ({_brief(error)})"))
                     continue
                 yield from ((number, line, row) for row in _objects(value))
 
     def _document(self, path: str, text: bytes) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = parse(text)
+        except ValueError as error:
             line = len(text.splitlines())
             if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
                 line = min(line, error.lineno)

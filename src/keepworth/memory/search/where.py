@@ -21,6 +21,7 @@ from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from keepworth.base.errors import called_as
+from keepworth.base.json_values import parse
 from keepworth.memory.errors import InvalidFilter
 
 if TYPE_CHECKING:
@@ -173,8 +174,8 @@ def parsed(where: Where | Filter, *, place: str = "where") -> Filter | None:
 def from_text(text: str, *, place: str = "where") -> dict[str, Any]:
     """Parse a filter that is written as JSON. Raises InvalidFilter."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse(text)
+    except ValueError as error:
         raise InvalidFilter(f"{place} is no JSON: {text[:60]!r} ({error!s:.80}).", _EXAMPLE) from error
     if not isinstance(value, dict):
         raise InvalidFilter(f"{place} must be a dictionary, got {text[:60]!r}.", _EXAMPLE)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keepworth.base.errors import KeepworthError, called_as
+from keepworth.base.json_values import read_json
 from keepworth.records.episode import Episode, Group, Task
 from keepworth.records.model import Receipt
 from keepworth.training.collect.asynchrony import Asynchrony
@@ -52,7 +53,7 @@ from keepworth.training.collect.http_sampler import HttpSampler
 from keepworth.training.collect.sampler import LocalSampler, Sampler
 from keepworth.training.collect.sources import Source, Sources
 from keepworth.training.objective.inputs import require_off_policy
-from keepworth.training.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
+from keepworth.training.run_folder import Checkpoint, RunFolder, reading, write_json
 from keepworth.worlds.driver import Variation
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ against the sum of rewards alone; Sequence RL against SAC whose actions are held
 two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations; an encoder
 and a reward from demonstrations against PPO alone, each alone and permuted ones. Bisimulation of histories is held against IQL
 without it and with permuted rewards; forward-backward with memory against the same without, and against half of what that loses
-by flicker. StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate. RA-DT is
-held against the same transformer without retrieval, with a long and with as short a context, and against itself where it reads
-what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or without goals exchanged
-in hindsight. R2I and Drama are held against recurrent PPO at the better of two learning rates, RePo and InfoPower among
-distractors against R2I, which reconstructs them, in what they earn and in what can be read from their latents.
+by flicker; conservative forward-backward, from few logs and from many, against the same without and against values that are
+lowered beside drawn choices. StaQ is held against the policy of the last critics alone, in its return and in how much returns
+oscillate. RA-DT is held against the same transformer without retrieval, with a long and with as short a context, and against
+itself where it reads what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or
+without goals exchanged in hindsight. R2I and Drama are held against recurrent PPO at the better of two learning rates, RePo and
+InfoPower among distractors against R2I, which reconstructs them, in what they earn and in what can be read from their latents.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def main() -> None:
         ("amago", {"amago": shared_memory}),
         ("bisimulation", {"history_bisimulation": drawn_together}),
         ("flicker", {"forward_backward": recovered}),
+        ("poor_logs", {"conservative_forward_backward": conservative_values}),
         ("imagination", {"r2i": imagined("R2I"), "drama": imagined("Drama")}),
         ("distractors", {"repo": undistracted("RePo"), "infopower": undistracted("InfoPower")}),
     ):
@@ -298,6 +300,19 @@ def recovered(measured: Measured) -> Measured:
     controls = ["tasks that are named by rewards of other steps", "the same without memory", "behaviour cloning"]
     before = "Share of steps that are paid for tasks that were named after learning, where half of the observations are zeros"
     return fields(measured, arms, gaps, controls, "a GRU of width 64 for F and one for B", before, 2)
+
+
+def conservative_values(measured: Measured) -> Measured:
+    """The record of conservative forward-backward, by kind of logs."""
+    arms, gaps = list[Measured](), list[Measured]()
+    for kind in dict.fromkeys(cell["kind"] for cell in measured["cells"]):
+        scores = scores_of({**measured, "cells": [cell for cell in measured["cells"] if cell["kind"] == kind]})
+        others = [name for name in scores if name != "conservative"]
+        gaps += [gap(f"{kind}: {other}", scores["conservative"], scores[other]) for other in others]
+        arms += [arm(f"{kind}: {name}", values) for name, values in scores.items()]
+    controls = ["values lowered beside drawn choices", "the same without conservative values", "moves that are drawn"]
+    before = "Share of steps that are paid for tasks that were named after learning, by kind of logs"
+    return fields(measured, arms, gaps, controls, "networks of width 64 for F and B without a memory", before, 2)
 
 
 def oscillation(measured: Measured) -> Measured:

@@ -192,6 +192,7 @@ def commands() -> list[Smallest]:
     pretrained = kinds.get("control_agent: benchmarks.control.pretraining", [])
     drawn = kinds.get("control_agent: benchmarks.control.bisimulation", [])
     flickering = kinds.get("control_agent: benchmarks.control.flicker", [])
+    poor = kinds.get("control_agent: benchmarks.control.poor_logs", [])
     demonstrated = kinds.get("control_agent: benchmarks.control.few_demonstrations", [])
     retrieved = kinds.get("control_agent: benchmarks.control.dark_rooms", [])
     shared = kinds.get("control_agent: benchmarks.control.amago", [])
@@ -233,6 +234,8 @@ def commands() -> list[Smallest]:
                  cells("score"), tuple(drawn), 20),
         Smallest("flicker", f"{run}.control.flicker --updates 20 --seeds 1 --arms rule --json {{out}}/cells.json",
                  cells("score"), tuple(flickering), 20),
+        Smallest("poor_logs", f"{run}.control.poor_logs --updates 20 --seeds 1 --kinds few --arms rule --json {{out}}/cells.json",
+                 cells("score"), tuple(poor), 20),
         Smallest("few_demonstrations", f"{run}.control.few_demonstrations --steps 2048 --seeds 1 "
                  "--worlds MiniGrid-MultiRoom-N2-S4-v0 --arms demonstrator --json {out}/cells.json", cells("success"),
                  tuple(demonstrated), 20, "minigrid"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,14 @@ from keepworth.control.dials import Transition, behave
 from keepworth.control.errors import SpaceError
 from keepworth.control.run import TrainedAgent, play
 from keepworth.control.settings import SettingError
-from keepworth.methods.control.forward_backward import draw_tasks, measure_loss, of_action, on_sphere, orthonormal_loss
+from keepworth.methods.control.forward_backward import (
+    conservative_loss,
+    draw_tasks,
+    measure_loss,
+    of_action,
+    on_sphere,
+    orthonormal_loss,
+)
 from keepworth.registry import method
 from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Slope
@@ -45,10 +53,11 @@ def log(episodes: int) -> list[list[Transition]]:
     return list(behave(world, "conservative", lambda seen: world.action_space.sample(), episodes))
 
 
-def test_policies_of_tasks_that_are_named_afterwards_stay_at_their_places() -> None:
+@pytest.mark.parametrize("name", ["forward_backward", "conservative_forward_backward"])
+def test_policies_of_tasks_that_are_named_afterwards_stay_at_their_places(name: str) -> None:
     logs = log(60)
     bare = [[(*step[:2], None, *step[3:]) for step in episode] for episode in logs]
-    trainer = method("control_agent", "forward_backward").make(Ring, "mlp", logs={"logs": bare}, **SMALL)
+    trainer = method("control_agent", name).make(Ring, "mlp", logs={"logs": bare}, **SMALL)
     list(trainer.train())
     shares = list[float]()
     for place in range(6):
@@ -64,6 +73,30 @@ def test_losses_by_hand() -> None:
     measure, target = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[5.0, 1.0], [2.0, 5.0]])
     assert float(measure_loss(measure, target, 0.5)) == pytest.approx((1.5**2 + 2.0**2) / 4 - 2.5)
     assert float(orthonormal_loss(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))) == pytest.approx(1.0 - 3.0)
+
+
+def test_conservative_loss_by_hand() -> None:
+    """Of two choices with F = (1, 0), (0, 2) and z = (1, 1) the values are 1 and 2; done was the first: log(e + e^2) - 1."""
+    every, z = torch.tensor([[[[1.0, 0.0], [0.0, 2.0]]]]), torch.ones(1, 2)
+    loss = conservative_loss(every, every[:, :, 0], z)
+    assert float(loss) == pytest.approx(math.log(math.e + math.e**2) - 1.0)
+
+
+def test_conservative_values_of_choices_that_no_log_has_are_lower() -> None:
+    """Nobody goes back in these logs: without conservative values that choice's value is whatever the network began with."""
+    world = Ring()
+    logs = list(behave(world, "conservative", lambda seen: int(world.action_space.sample()) % 2, 20))
+    gaps = list[float]()
+    for weight in (0.0, 1.0):
+        make = method("control_agent", "conservative_forward_backward").make
+        small = SMALL | {"updates": 30, "every": 30}
+        trainer = make(Ring, "mlp", logs={"logs": logs}, conservative=weight, **small)
+        list(trainer.train())
+        trainer.name_task([[(*step[:2], float(step[3] == 0), *step[3:]) for step in episode] for episode in logs])
+        x = torch.eye(6).unsqueeze(1)
+        values, _, _ = trainer.network.step(x[:, 0], trainer.network.memory.initial_state(6), torch.ones(6).bool())
+        gaps.append((values[:, 2] - values[:, :2].mean(1)).mean().item())
+    assert gaps[1] < min(gaps[0], 0.0)
 
 
 def test_least_loss_is_the_successor_measure() -> None:
@@ -101,6 +134,8 @@ def test_settings_that_do_not_fit_are_named() -> None:
     make = method("control_agent", "forward_backward").make
     with pytest.raises(SettingError, match="size = 1 tells no two tasks apart"):
         make(Ring, "mlp", logs={"logs": log(2)}, **SMALL | {"size": 1})
+    with pytest.raises(SettingError, match="conservative = -1 is less than 0"):
+        make(Ring, "mlp", logs={"logs": log(2)}, conservative=-1, **SMALL)
     world = Slope()
     slope = list(behave(world, "conservative", lambda seen: world.action_space.sample(), 10))
     with pytest.raises(SpaceError, match="are numbers"):

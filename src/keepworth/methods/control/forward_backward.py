@@ -34,6 +34,7 @@ def make(
     logs: Logs,
     updates: int = 10_000,
     size: int = 32,
+    conservative: float = 0.0,
     **settings: Any,
 ) -> OffPolicyTrainer:
     """Returns a trainer whose `update` learns from logs, and whose `name_task` then says what is to be paid for.
@@ -45,11 +46,12 @@ def make(
         logs: By source, episodes, which need no rewards; `keepworth.control.logs.read_logs` opens a folder of them.
         updates: Updates from logs.
         size: Numbers of F, B and z, d.
+        conservative: Weight of a loss that lowers the values of choices that the logs do not have.
         settings: As in `keepworth.control.settings.OffPolicySettings`, without learner and steps.
 
     Raises:
         SpaceError: Actions are numbers.
-        SettingError: A size is no size.
+        SettingError: A size is no size, or a weight is below 0.
     """
     from copy import deepcopy
 
@@ -65,6 +67,9 @@ def make(
 
     if size < 2:
         raise SettingError(f"size = {size} tells no two tasks apart.", "Set it to 2 or more.")
+    if conservative < 0.0:
+        raise SettingError(f"conservative = {conservative} is less than 0.", "Set it to 0 or more.")
+    weight = conservative
 
     class Forward(Actor):
         """F, and the policy of the task that was named last."""
@@ -142,8 +147,11 @@ def make(
                 action = self.target_network.worth(seen, z).argmax(-1)
                 following = of_action(self.target_network.all_forward(seen, z), action).mean(0)
                 target = following @ self.target_backward.all_backward(x, states[3], starts)[:, 1:][there].T
-            ahead = of_action(self.network.all_forward(memories[:, :-1][there], z), done[there][:, 0])
+            every = self.network.all_forward(memories[:, :-1][there], z)
+            ahead = of_action(every, done[there][:, 0])
             loss = sum(measure_loss(of @ after.T, target, chosen.discount) for of in ahead) + orthonormal_loss(after)
+            if weight:
+                loss = loss + weight * conservative_loss(every, ahead, z)
             self.optimisers["backward"].zero_grad()
             self._step("actor", loss, self.network.parameters())
             nn.utils.clip_grad_norm_(self.backward.parameters(), chosen.gradient_norm)
@@ -231,6 +239,17 @@ def measure_loss(measure: Tensor, target: Tensor, discount: float) -> Tensor:
 
     apart = ~torch.eye(len(measure), dtype=torch.bool)
     return 0.5 * (measure - discount * target)[apart].square().mean() - measure.diag().mean()
+
+
+def conservative_loss(every: Tensor, ahead: Tensor, z: Tensor) -> Tensor:
+    """Returns the mean of log sum_a exp F(h, a, z) . z - F(h, a done, z) . z, summed over the heads.
+
+    Args:
+        every: F of all choices, [heads, rows, choices, d].
+        ahead: F of what was done, [heads, rows, d].
+        z: The tasks, [rows, d].
+    """
+    return ((every * z.unsqueeze(1)).sum(-1).logsumexp(-1) - (ahead * z).sum(-1)).sum(0).mean()
 
 
 def orthonormal_loss(after: Tensor) -> Tensor:

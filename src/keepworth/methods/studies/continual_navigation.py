@@ -344,7 +344,7 @@ METHOD = Method(
         "Houses of words in the place of photographs, and a GRU that clones a guide. Each kind has an equal share of the buffer. "
         "The formulas of perplexity and of the logits' loss follow a summary; its weight is 1."
     ),
-    label="unmeasured",
+    label="small",
     extra="control",
     make=Study(run, "share of new houses of all kinds in which the agent comes through, after the last kind"),
 )

@@ -115,7 +115,10 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     mine = saved(tmp_path / "mine.jsonl", lines())
     ran(mine, tmp_path / "out", "bm25")
     (tmp_path / "out" / "plan.json").write_text(text)
-    for command in (partial(ran, mine, tmp_path / "out", "bm25"), partial(called, "compare", tmp_path / "out")):
+    for command in (
+        partial(ran, mine, tmp_path / "out", "bm25"),
+        partial(called, "compare", tmp_path / "out", tmp_path / "out"),
+    ):
         with pytest.raises(KeepworthError, match=r"plan\.json .*(Give another folder|Remove the folder)"):
             command()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -30,6 +33,7 @@ from keepworth.cli.main import main
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import ALL, Item, Provenance
 from keepworth.memory.memory import Memory
+from keepworth.memory.store.transfer import exported
 from tests.memory.helpers import texts
 
 TIMES = st.sampled_from(["", "2024-05-06T07:08:00", "2025-01-01T00:00:00"])
@@ -419,6 +423,59 @@ BAD_LINES = [
 ]
 
 
+@pytest.mark.parametrize("image", [0, "2020-01-01", '{"text": 5}'])
+def test_an_image_in_a_journal_that_cannot_be_read_is_one_of_the_import(image: Any, tmp_path: Path, capsys) -> None:
+    m = memory()
+    m.update(m.add("a cat").id, "a dog")
+    lines = [json.loads(line) for line in exported(m.store)]
+    change = next(line["change"] for line in reversed(lines) if "change" in line)
+    change[3] = image
+    (source := tmp_path / "all.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert main(["memory", "import", str(source), "--file", str(tmp_path / "a.mem"), "--encoder", "none"]) == 2
+    said = capsys.readouterr().err
+    assert "the import does not agree with itself (an image in the journal cannot be read" in said
+    assert "nothing was imported" in said
+
+
+def test_a_pipe_is_imported_where_its_form_is_named_and_never_read_as_empty(tmp_path: Path, capsys) -> None:
+    """A pipe gives its content once, and recognising its form would read it."""
+    file, pipe = str(tmp_path / "a.mem"), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ["memory", "import", str(pipe), "--file", file, "--encoder", "none"]
+    for form in ([], ["--from", "keepworth"]):
+        assert main([*words, *form]) == 2
+        assert re.search(r"is a pipe, .*\n.*Say it with --from \(jsonl,", capsys.readouterr().err)
+    writer = Thread(target=pipe.write_text, args=('{"text": "a cat"}\n',), daemon=True)
+    writer.start()
+    assert main([*words, "--from", "jsonl"]) == 0
+    assert capsys.readouterr().out.startswith("1 items")
+    writer.join()
+    assert main(["memory", "import", "/dev/zero", "--from", "jsonl", "--file", file]) == 2
+    assert "/dev/zero is a device" in capsys.readouterr().err
+
+
+def test_sources_that_are_no_file_of_the_form_are_named(tmp_path: Path, capsys) -> None:
+    folder, note = tmp_path / "notes", tmp_path / "note.md"
+    folder.mkdir()
+    note.write_text("- a cat\n")
+    (m := memory()).add("a dog")
+    for name, text in write_folder(current(m)).items():
+        (folder / name).write_text(text)
+    os.mkfifo(folder / "pipe.md")
+    for source, form, says in (
+        (folder, "keepworth", "notes is a folder, and keepworth is the form of a file"),
+        (note, "folder", r"note\.md is no folder"),
+        (folder, "", r"pipe\.md is no file that can be read.*\n.*Move it"),
+        (folder, "folder", r"pipe\.md is no file that can be read.*\n.*Move it"),
+    ):
+        words = ["memory", "import", str(source), "--file", str(tmp_path / "a.mem"), "--encoder", "none"]
+        assert main([*words, *(["--from", form] if form else [])]) == 2
+        assert re.search(says, capsys.readouterr().err)
+    next(folder.glob(".*.json")).unlink()
+    with pytest.raises(MemoryProblem, match=r"pipe\.md is no file"):
+        recognise(folder)
+
+
 def test_bad_lines_are_named_by_number_and_import_is_atomic(path: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(MemoryProblem, match=r"10 entries .*: line 2: .*line 3: .*line 4: .*line 5: .*line 6: "):
         take(m := memory(), FORMATS["jsonl"]("\n".join(BAD_LINES)))
@@ -430,6 +487,8 @@ def test_bad_lines_are_named_by_number_and_import_is_atomic(path: Path, tmp_path
     assert main(words) == 2
     assert "has 10 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
     assert not path.exists()
+    with pytest.raises(MemoryProblem, match=r"line 1: provenance has no field 'turns': its fields are source, "):
+        take(m, FORMATS["jsonl"]('{"text": "a cat", "provenance": {"turns": 3}}'))
     with pytest.raises(MemoryProblem, match=r"line 1: it has no field 'text': is it 'txt'[?] Rename it"):
         take(m, FORMATS["jsonl"]('{"txt": "a cat"}'))
     assert main([*words, "--skip-bad"]) == 0

@@ -134,10 +134,10 @@ def _free_name(stem: str, files: Mapping[str, str]) -> str:
 
 def read_folder(folder: Path) -> FolderOfNotes:
     """Read a folder that `write_folder` wrote, as people have edited it. Raises MemoryProblem."""
+    if not folder.is_dir():
+        raise MemoryProblem(f"{folder} is no folder.", "Name the folder that `export --to folder` wrote.")
     exported = _manifest(folder / MANIFEST)
-    records = [
-        record for path in sorted(folder.rglob("*.md")) for record in _file(path, path.relative_to(folder), exported)
-    ]
+    records = [record for path in markdown_in(folder) for record in _file(path, path.relative_to(folder), exported)]
     twice = _twice(records)
     if twice is not None:
         raise MemoryProblem(
@@ -145,6 +145,14 @@ def read_folder(folder: Path) -> FolderOfNotes:
             "Take the id away from the copy, which then is a new note; nothing was imported.",
         )
     return FolderOfNotes(records, exported)
+
+
+def markdown_in(folder: Path) -> list[Path]:
+    """Return the files of markdown in a folder, in order. Raises MemoryProblem, such as for a pipe, which might never end."""
+    paths = sorted(folder.rglob("*.md"))
+    if odd := next((path for path in paths if not path.is_file()), None):
+        raise MemoryProblem(f"{odd} is no file that can be read.", "Move it out of the folder; nothing was imported.")
+    return paths
 
 
 def _manifest(path: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from keepworth.adapters.formats.folder import MANIFEST, read_text
+from keepworth.adapters.formats.folder import MANIFEST, markdown_in, read_text
 from keepworth.adapters.formats.mem0 import LISTS
 from keepworth.adapters.formats.pam import SCHEMA
 from keepworth.base.json_values import parsed
@@ -19,9 +19,7 @@ OWN, FOLDER = "keepworth", "folder"
 def recognise(path: Path) -> str:
     """Return the name of the form that a file or a folder has. Raises MemoryProblem, which names the file."""
     if path.is_dir():
-        if (path / MANIFEST).exists() or any(
-            "<!-- keepworth {" in read_text(file) for file in sorted(path.rglob("*.md"))
-        ):
+        if (path / MANIFEST).exists() or any("<!-- keepworth {" in read_text(file) for file in markdown_in(path)):
             return FOLDER
         raise MemoryProblem(
             f"{path} is a folder that this program did not write.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -36,6 +36,8 @@ KEPT = ("kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "tr
 """The fields of an item that are written beside its text, scope and provenance."""
 EDITED = "edited"
 """The source of a change that somebody made in an export."""
+ORIGIN = tuple(field.name for field in fields(Provenance))
+"""The fields of a provenance."""
 PLACE = ("file", "line", "heading")
 """Names in the metadata that say where a text stands in a file, and nothing of the world."""
 
@@ -187,7 +189,10 @@ def _drafted(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple
         near = nearest("text", record)
         raise ValueError(f"it has no field 'text': {f'is it {near!r}? Rename it' if near else 'give it one'}")
     text = checked_text(options.pop("text", None))
-    source = checked_provenance(Provenance(**options.pop("provenance", {})))
+    origin = options.pop("provenance", {})
+    if unknown := next((name for name in origin if name not in ORIGIN), None):
+        raise ValueError(f"provenance has no field {unknown!r:.40}: its fields are {', '.join(ORIGIN)}")
+    source = checked_provenance(Provenance(**origin))
     return text, replace(memory._drafted(options), provenance=source)
 
 

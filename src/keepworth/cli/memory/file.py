@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -221,6 +221,14 @@ def import_(
 
     if format:
         require_known("format", format, [OWN, FOLDER, *FORMATS])
+    for source in sources:
+        if source.is_fifo() and format not in FORMATS:
+            raise MemoryProblem(
+                f"{source} is a pipe, which can be read once, and its form is not known.",
+                f"Say it with --from ({', '.join(FORMATS)}), or save what it gives as a file first.",
+            )
+        if not (source.is_fifo() or source.is_file() or source.is_dir()):
+            raise MemoryProblem(f"{source} is a device or the like, which may never end.", "Name a file.")
     forms = {source: format or recognise(source) for source in sources}
     if delete_missing and set(forms.values()) != {FOLDER}:
         raise MemoryProblem(
@@ -249,16 +257,32 @@ def import_(
             "Leave --user, --agent and --skip-bad out, or say another --from.",
         )
     (source,) = sources
+    if source.is_dir():
+        raise MemoryProblem(
+            f"{source} is a folder, and {OWN} is the form of a file.", "Name the file that `export` wrote."
+        )
     # What is not UTF-8 is refused by `imported`, with the place.
-    with open(source, encoding="utf-8", errors="replace") as lines:
+    with _opened_text(source, errors="replace") as lines:
         identity = encoder_of(lines.readline()) if encoder == "default" else None
-    with opened(file, encoder, make=True, identity=identity) as memory, open(source, encoding="utf-8") as lines:
+    with opened(file, encoder, make=True, identity=identity) as memory, _opened_text(source) as lines:
         memory.store.scan = scan_of(secrets, personal)
         with stopping("Nothing was imported."), working("reading"):
             items = imported(memory.store, lines)
         quarantined = memory.store.items(memory.scope, status=Status.QUARANTINED)
         held = [item for item in quarantined if HELD_FOR in item.metadata]
         yield Line({"items": items, "quarantined": len(held)}, f"{items} items{_in_quarantine(held)}.")
+
+
+@contextmanager
+def _opened_text(path: Path, errors: str | None = None) -> Iterator[IO[str]]:
+    try:
+        file = open(path, encoding="utf-8", errors=errors)  # noqa: SIM115
+    except OSError as error:
+        raise MemoryProblem(
+            f"{path} cannot be read ({error.strerror}).", "Give a file that this user may read."
+        ) from error
+    with file:
+        yield file
 
 
 def _take_foreign(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import Item, Scope
 from keepworth.memory.operations import draft_problem, execute, new_item
 from keepworth.memory.store import rows, undo
@@ -91,6 +92,12 @@ def replay_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
     fresh = Database(":memory:")
     try:
         yield from fresh.write(lambda empty: _carry_out(connection, empty, listed, items, erased))
+    except NotAMemoryFile as error:
+        if isinstance(
+            error.__cause__, rows.Unreadable
+        ):  # in this journal, not in the empty memory that it is carried out in
+            raise error.__cause__ from None
+        raise
     finally:
         fresh.close()
 

@@ -103,8 +103,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
         _check_whole(transaction.connection, header, len(records), len(items))
         if "reward_range" in header:
             notes.keep_range(transaction.connection, header["reward_range"])
-        transaction.finish()
-        _check_journal(store, transaction.connection)
+        _finish(store, transaction)
         if store.scan is not None:
             # A transaction that continues after the newest imported entry.
             _hold(Transaction(transaction.connection, Scope(), set_id=store.set_id), store.scan, store.clock())
@@ -206,9 +205,11 @@ def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
     transaction.finish()
 
 
-def _check_journal(store: Store, connection: AnyConnection) -> None:
+def _finish(store: Store, transaction: Transaction) -> None:
+    """Finish what was imported. Raises NotAMemoryFile where its journal cannot be read or does not make its items."""
     try:
-        problems = journal_problems(store, connection)
+        transaction.finish()
+        problems = journal_problems(store, transaction.connection)
     except rows.Unreadable as error:
         problems = [str(error)]
     if problems:

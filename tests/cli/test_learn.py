@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import shutil
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,30 @@ def session(path: Path, *turns: tuple[str, list[tuple[str, bool, str]]], name: s
                 "user", [{"type": "tool_result", "tool_use_id": f"t{clock - 1}", "content": output, "is_error": failed}]
             )
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ["pipe.jsonl", "/dev/zero"])
+def test_a_pipe_and_a_device_are_refused_as_logs(command: CommandLine, path: str) -> None:
+    os.mkfifo("pipe.jsonl")
+    assert f"{path} is a pipe or a device" in command.refused("learn", path, *FILE, "--yes")
+
+
+def test_sessions_of_an_opencode_database_that_cannot_be_read_are_named(command: CommandLine) -> None:
+    with closing(sqlite3.connect("opencode.db")) as database, database:
+        database.execute("CREATE TABLE session (id, directory, revert, time_created, time_updated, parent_id)")
+        database.execute("CREATE TABLE message (id, session_id, data, time_created)")
+        database.execute("CREATE TABLE part (id, message_id, data)")
+        rows = [("s1", "[[["), ("s2", None), ("s3", None), ("s4", None)]
+        database.executemany("INSERT INTO session VALUES (?, '/x', ?, 1, 1, NULL)", rows)
+        data = [("s2", "no JSON"), ("s3", "[" * 5000), ("s4", "5")]
+        database.executemany("INSERT INTO message VALUES ('m', ?, ?, 1)", data)
+    with closing(sqlite3.connect("other.db")) as database, database:
+        database.executescript("CREATE TABLE session (a); CREATE TABLE message (a); CREATE TABLE part (a);")
+    code, out, err = command("learn", "opencode.db", "other.db", *FILE, "--yes")
+    said = " ".join((out + err).split())
+    assert code == 0
+    assert re.findall(r"the session '(s\d)' cannot be read", said) == ["s1", "s2", "s3", "s4"]
+    assert re.search(r"other\.db: its sessions are not as opencode writes them \(no such column", said)
 
 
 def test_the_same_logs_count_once(command: CommandLine) -> None:

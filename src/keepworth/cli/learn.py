@@ -59,6 +59,10 @@ def learn(
 
     if missing := [path for path in paths if not path.exists()]:
         raise KeepworthError(f"There is no {missing[0]}.", "Name files or folders, such as ~/.claude/projects.")
+    if odd := [path for path in paths if not (path.is_file() or path.is_dir())]:
+        raise KeepworthError(
+            f"{odd[0]} is a pipe or a device, and a log is read more than once.", "Save what it gives as a file first."
+        )
     with working("reading") as report:
         files = LogFiles(paths, report)
         counts = survey(files)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from keepworth.adapters.logs.session import LogReader, LogSession, parsed_object
-from keepworth.base.json_values import objects_in
+from keepworth.base.json_values import objects_in, parse
 from keepworth.base.text import unquoted
 
 NAME = "opencode"
@@ -38,23 +37,34 @@ def is_database(path: str) -> bool:
     return names >= {"session", "message", "part"}
 
 
-def read_database(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the sessions of a database, each as its export would be. Those of subagents are left out."""
+def read_database(path: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Yield the sessions of a database, each as its export would be. Those of subagents are left out. What cannot be read is told
+    to `note`, and the rest is read."""
+    columns = "id, directory, revert, time_created, time_updated"
     with closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as database:
-        columns = "id, directory, revert, time_created, time_updated"
-        listed = database.execute(f"SELECT {columns} FROM session WHERE parent_id IS NULL ORDER BY time_created")
-        for id, directory, revert, created, updated in listed.fetchall():
+        try:
+            listed = database.execute(
+                f"SELECT {columns} FROM session WHERE parent_id IS NULL ORDER BY time_created"
+            ).fetchall()
+        except sqlite3.Error as error:
+            note(f"its sessions are not as opencode writes them ({error})")
+            return
+        for id, directory, revert, created, updated in listed:
             info = {"id": id, "directory": directory, "time": {"created": created, "updated": updated}}
-            info |= {"revert": json.loads(revert)} if revert else {}
-            messages = []
-            rows = database.execute(
-                "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (id,)
-            )
-            for message, data in rows.fetchall():
-                parts = database.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (message,))
-                listed_parts = [json.loads(text) for (text,) in parts.fetchall()]
-                messages.append({"info": {**json.loads(data), "id": message}, "parts": listed_parts})
+            try:
+                info |= {"revert": parse(revert)} if revert else {}
+                messages = list(_messages(database, id))
+            except (sqlite3.Error, ValueError, TypeError) as error:
+                note(f"the session {id!r:.80} cannot be read ({error})")
+                continue
             yield {"info": info, "messages": messages}
+
+
+def _messages(database: sqlite3.Connection, session: str) -> Iterator[dict[str, Any]]:
+    rows = database.execute("SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (session,))
+    for message, data in rows.fetchall():
+        parts = database.execute("SELECT data FROM part WHERE message_id = ? ORDER BY id", (message,))
+        yield {"info": {**parse(data), "id": message}, "parts": [parse(text) for (text,) in parts.fetchall()]}
 
 
 class OpencodeReader(LogReader):

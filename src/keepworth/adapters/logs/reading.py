@@ -178,7 +178,8 @@ class LogFiles:
     def _rows(self, path: str) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
         """Yield the objects of a file, each with its line and its bytes. What is broken is noted, and the rest is read."""
         if opencode.is_database(path):
-            yield from ((0, b"", row) for row in opencode.read_database(path))
+            sessions = opencode.read_database(path, lambda reason: self.problems.append(LogProblem(path, 0, reason)))
+            yield from ((0, b"", row) for row in sessions)
             return
         with _open_text(path) as file:
             first = [line for _ in range(LOOKED_AT) if (line := file.readline(LONGEST_LINE)).strip()]

@@ -11,12 +11,12 @@ against the sum of rewards alone; Sequence RL against SAC whose actions are held
 two demonstrations beside PPO is held against PPO alone, against imitation alone and against permuted demonstrations; an encoder
 and a reward from demonstrations against PPO alone, each alone and permuted ones. Bisimulation of histories is held against IQL
 without it and with permuted rewards; forward-backward with memory against the same without, and against half of what that loses
-by flicker; conservative forward-backward, from few logs and from many, against the same without and against values that are
-lowered beside drawn choices. StaQ is held against the policy of the last critics alone, in its return and in how much returns
-oscillate. RA-DT is held against the same transformer without retrieval, with a long and with as short a context, and against
-itself where it reads what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or
-without goals exchanged in hindsight. R2I and Drama are held against recurrent PPO at the better of two learning rates, RePo and
-InfoPower among distractors against R2I, which reconstructs them, in what they earn and in what can be read from their latents.
+by flicker; conservative forward-backward, by kind of logs, against the same without and against values that are lowered beside
+drawn choices. StaQ is held against the policy of the last critics alone, in its return and in how much returns oscillate. RA-DT
+is held against the same transformer without retrieval, with a long and with as short a context, and against itself where it
+reads what was played of another task; AMAGO against recurrent PPO, and against itself without its memory or without goals
+exchanged in hindsight. R2I and Drama are held against recurrent PPO at the better of two learning rates, RePo and InfoPower
+among distractors against R2I, which reconstructs them, in what they earn and in what can be read from their latents.
 """
 
 from __future__ import annotations

@@ -330,12 +330,11 @@ RULES: dict[str, Rule] = {
         part=f"One small world. {NOT_THE_PAPERS}",
         claim="Memory recovers more than half of what forward-backward loses where observations flicker.",
     ),
-    "conservative_forward_backward": rule(
-        {
-            "few logs": above("few: plain", "few: drawn choices", room=[("few: plain", "few: rule")]),
-            "many logs": {"level": ["good: plain"]},
-        },
-        part=f"One small world, and logs that are few; logs that are many and alike were not measured. {NOT_THE_PAPERS}",
+    "conservative_forward_backward": one(
+        "few: plain",
+        "few: drawn choices",
+        room=[("few: plain", "few: rule")],
+        part=f"One small world, and few logs; many, and many that are alike, were not measured. {NOT_THE_PAPERS}",
     ),
     **{
         name: rule(

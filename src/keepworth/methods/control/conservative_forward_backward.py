@@ -49,7 +49,7 @@ METHOD = Method(
         "Of the thesis the conservative values alone: its memory is forward_backward, conservative measures and control without "
         "logs are not here. Actions are choices; the weight is fixed, where the paper adapts it."
     ),
-    label="unmeasured",
+    label="small",
     make=make,
     extra="control",
 )

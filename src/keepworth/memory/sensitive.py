@@ -1,9 +1,9 @@
 """Finds secrets, and on request personal data, in texts.
 
 The rules go by form: prefixes of API keys, the check digits of cards and accounts, and values that follow "password is" or are
-assigned to such a name. They miss what has no form, such as a secret that is told as a story, and they err where something has
-the form by chance; `python -m benchmarks.agents.scan` measures how often. Only the standard library is imported here, as the
-hooks of coding assistants start a new process for each event.
+assigned to such a name; the words for a password in other languages are in `passwords.toml`. They miss what has no form, such as
+a secret that is told as a story, and they err where something has the form by chance; `python -m benchmarks.agents.scan` measures
+how often. Only the standard library is imported here, as the hooks of coding assistants start a new process for each event.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 
-from keepworth.memory.patterns import Patterns
+from keepworth.memory.patterns import Patterns, read_file, split_alternatives
 
 SECRETS = ("api_key", "private_key", "password", "card_number")
 PERSONAL = ("email", "phone", "iban")
@@ -22,6 +22,40 @@ HIDDEN = "[secret]"
 
 _WORDS = Patterns("sensitive")
 _STEMS = ("pass", "pwd", "secret", "token", "key", "credential")
+_ROOTS = (
+    *(
+        "pass",
+        "kennwort",
+        "losung",
+        "mdp",
+        "contraseña",
+        "clave",
+        "parola",
+        "frase",
+        "senha",
+        "palavra",
+        "wacht",
+        "toegangs",
+    ),
+    *(
+        "hasł",
+        "парол",
+        "кодов",
+        "şifre",
+        "heslo",
+        "lösenord",
+        "adgangskode",
+        "kodeord",
+        "salasana",
+        "パス",
+        "合言葉",
+        "密",
+        "口令",
+    ),
+    *("通行码", "비밀번호", "비번", "패스", "암호"),
+    *("pin", "пин", "пін", "geheim", "secret", "confidentiel", "segreto", "código", "número", "暗証", "识别码", "핀"),
+)
+"""Beginnings of the words of `passwords.toml`: a text without one is not searched for them."""
 _CARD_FORMS = (
     ("34", (15,)),
     ("37", (15,)),
@@ -97,6 +131,103 @@ def _told(text: str, passwords: bool) -> Spans:
         value = match["value"].rstrip(".:!?)")
         if _of_passwords(match) is passwords and len(value) >= 4 and _is_assigned(value, match):
             yield match.start("value"), _end(match, value, text)
+
+
+def _passwords(text: str) -> Spans:
+    """Find passwords, passphrases and PINs by the words before them in English, and in the languages of `passwords.toml`."""
+    spans = list(_told(text, passwords=True))
+    yield from spans
+    lowered = text.lower()
+    if not any(root in lowered for root in _ROOTS):
+        return
+    for match in _told_abroad().finditer(text):
+        value = _VALUE_END.sub("", match["value"])
+        if _is_told_abroad(value, match, text):
+            yield match.start("value"), _end(match, value, text)
+
+
+_VALUE_END = re.compile(r"[.,;:!?)]+$")
+_WORD_OF_SIGNS = re.compile(r"(?:[^\W\d_]+[-/.])+[^\W\d_]*", re.IGNORECASE)
+"""Words with hyphens or strokes between them, and abbreviations such as "p.ej."."""
+_COUNTED = re.compile(r"\d{1,4}(?:[-./:]\d{1,4})+|\d{1,3}[-–]?[^\W\d_]+[.]?|[^\W_]+@[\w.-]+")
+"""A date or a time, a number with a unit, such as "8-stellig", or an address."""
+_CLOSED = re.compile(r"[\"'`»”“」』]?(?:[.,;!?)]|\s*[。、，；！？）」]|\s*(?:$|\n))")
+"""The end of a sentence or of its part."""
+_CLOSED_JOINED = re.compile(
+    r"[\"'`」』]?\s*(?:[.,;!?)。、，；！？）」』]|$|\n|です|だ|でした|になり|に変|に設定|に(?:し|なっ)|と(?:いい|なり|なって)|[了吗哦啊呢的]"
+    r"|입니다|이에요|예요|이야|야|임|으로|로|이다)"
+)
+"""What follows a value in Japanese, Chinese and Korean."""
+
+
+def _is_told_abroad(value: str, match: re.Match[str], text: str) -> bool:
+    """Whether a value behind a word for a password is one: it has digits or signs, or stands in quotation marks, or is a word
+    that ends the sentence behind a colon and says nothing of a password."""
+    behind = text[match.start("value") + len(value) : match.start("value") + len(value) + 12]
+    closed = (_CLOSED_JOINED if match["joined"] else _CLOSED).match(behind) is not None
+    if (match["divided"] or "").lower() in split_alternatives(_listed("called")["any"]) and (
+        match["mark"] or match["link"].lower() in ("is", "was")
+    ):
+        return False
+    if match["numbered"]:
+        closed = closed or _CLOSED_JOINED.match(behind) is not None
+        linked = match["mark"] or match["link"]
+        return 4 <= len(value) <= 8 and value.isascii() and bool(closed or (linked and behind[:1].isspace()))
+    if len(value) < 4 or sum(map(str.isalnum, value)) < 3 or _WORDS.stands_for_one.search(value):
+        return False
+    if _COUNTED.fullmatch(value) or _WORD_OF_SIGNS.fullmatch(value):
+        return False
+    if match["joined"] and not closed:
+        return False
+    if any(sign.isdigit() for sign in value) or any(not sign.isalnum() and sign not in "-/" for sign in value):
+        return closed or any(sign.isalpha() for sign in value)
+    if value.isupper() or not value.isascii() or _said_of_it().fullmatch(value) or _WORDS.said_of_it.fullmatch(value):
+        return False
+    if match["quote"] or (value[1:] != value[1:].lower() and "-" not in value and "/" not in value):
+        return True
+    colon = match["joined"] or match["mark"]
+    return bool(colon) and closed and value.isalpha() and len(value) >= 6 and _WORDS.shaped.search(value) is None
+
+
+@cache
+def _told_abroad() -> re.Pattern[str]:
+    """Return what tells a password in any language: a word for it, whose it is, a verb or a mark, and the value. Where words are
+    not divided, and in languages that leave the verb out, the value may stand right behind the word."""
+    joined, divided = (_alternatives("called", inside) for inside in (True, False))
+    numbered = "|".join(_alternatives("numbered", inside) for inside in (True, False))
+    link, of = _alternatives("link", False), _alternatives("of", False)
+    bare = rf"(?<!\w)(?:{_listed('called')['tr']}|{_listed('called')['ru']})"
+    return re.compile(
+        rf"(?:(?P<joined>{joined})|(?P<numbered>{numbered})|(?P<bare>{bare.replace(' / ', '|')})|(?P<divided>{divided}))[\"']?"
+        rf"(?:\s?(?:は|が|为|為|是|就是|는|은|이|가)\s{{0,3}}|"
+        rf"(?:(?<![\u3000-\uffff])(?:\s{{1,3}}(?:{of})\s{{1,3}}(?:[\w.@'’-]{{1,40}}\s{{1,3}}){{0,3}}?[\w.@'’-]{{1,40}})|\s(?:wi-?fi|wlan))?"
+        rf"(?:(?P<mark>\s{{0,3}}[:=：]\s{{0,3}}|\s{{1,3}}[—–-]\s{{1,3}})|\s{{1,3}}(?P<link>{link}):?\s{{1,3}})"
+        rf"|(?(bare)\s{{1,3}}|(?(numbered)\s{{1,3}}|(?!))))"
+        rf"(?P<quote>[\"'`«»“„「『]?)\s?(?P<value>(?(numbered)\d|(?(joined)[!#-&(-_a-~]|[^\s\"'`»”“」』、。])){{4,128}})",
+        re.IGNORECASE,
+    )
+
+
+def _listed(section: str) -> dict[str, str]:
+    listed: dict[str, str] = read_file("passwords")[section]
+    return listed
+
+
+def _alternatives(section: str, joined: bool) -> str:
+    """Return the words of one section as a pattern: those of scripts that do not divide words, or the others."""
+    words = [
+        word
+        for language, text in _listed(section).items()
+        if (language in ("ja", "zh", "ko")) is joined
+        for word in split_alternatives(text)
+    ]
+    listed = "|".join(dict.fromkeys(words))
+    return f"(?:{listed})" if joined else rf"(?:{listed})(?![^\W_])"
+
+
+@cache
+def _said_of_it() -> re.Pattern[str]:
+    return re.compile(_alternatives("said_of_it", False), re.IGNORECASE)
 
 
 def _end(match: re.Match[str], value: str, text: str) -> int:
@@ -204,7 +335,7 @@ def _ibans(text: str) -> Spans:
 RULES: Mapping[str, Callable[[str], Spans]] = {
     "api_key": _api_keys,
     "private_key": _private_keys,
-    "password": partial(_told, passwords=True),
+    "password": _passwords,
     "card_number": _cards,
     "email": _emails,
     "phone": _phones,

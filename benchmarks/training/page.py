@@ -1,4 +1,4 @@
-"""The table of `memory_and_weights.json` in docs/train_your_agent.md."""
+"""The tables of `memory_and_weights.json` and `memory_and_weights_facts.json` in docs/train_your_agent.md."""
 
 from __future__ import annotations
 
@@ -44,3 +44,4 @@ def mean(rows: list[dict[str, Any]], column: str) -> str:
 
 def tables() -> Iterator[tuple[Path, str, str]]:
     yield DOCS / "train_your_agent.md", "together", together(read("training/memory_and_weights"))
+    yield DOCS / "train_your_agent.md", "together_facts", together(read("training/memory_and_weights_facts"))

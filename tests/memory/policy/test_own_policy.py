@@ -29,6 +29,7 @@ from keepworth.kit import (
     whole,
 )
 from keepworth.memory.choose import learning
+from keepworth.memory.choose.propensity import Independent
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.search.search import Hit
 from keepworth.memory.store.checks import check
@@ -132,6 +133,20 @@ def weighing(propensity: object) -> dict[str, Any]:
     return {"selector": selecting(probability=lambda self, slate: propensity)}
 
 
+def mixing(kind: Any, first: Any, second: Any = None, **options: Any) -> dict[str, Any]:
+    """Return a selector that gives this mixture, whose arrays it makes of the number of candidates."""
+    deviations = second or np.zeros
+    return {"selector": lambda query, candidates, values, pool: _mix(kind, first, deviations, len(candidates), options)}
+
+
+def _mix(kind: Any, first: Any, second: Any, number: int, options: dict[str, Any]) -> Mixture:
+    return Mixture(kind, first(number), second(number), **({"k": 4} | options))
+
+
+def half_unknown(number: int) -> Any:
+    return np.array([np.nan, *np.zeros(number - 1)])
+
+
 def estimating(estimate: Callable[[int], Any]) -> dict[str, Any]:
     return {"valuer": Fixed(estimate)}
 
@@ -167,6 +182,21 @@ def presenting(presented: object) -> dict[str, Any]:
         (estimating(failing), "raised ZeroDivisionError: division by zero"),
         ({"selector": failing}, "raised ZeroDivisionError: division by zero"),
         ({"selector": selecting(draw=failing)}, "raised ZeroDivisionError"),
+        (mixing("greedy", lambda n: np.full(n, np.nan)), "gave scores with NaN in them"),
+        (mixing("greedy", half_unknown), "gave scores with NaN in them"),
+        (mixing("gumbel", half_unknown), "gave log-weights with NaN in them"),
+        (mixing("thompson", half_unknown, np.ones), "gave means that are not all finite"),
+        (mixing("greedy", lambda n: np.zeros(1)), "gave scores of shape (1,) for 2 candidates"),
+        (mixing("greedy", lambda n: [0.0] * n), "instead of an array of numbers"),
+        (mixing("gredy", np.zeros), "did you mean 'greedy'? (it is one of thompson, gumbel, greedy)"),
+        (mixing(None, np.zeros), "of the kind None (it is one of"),
+        (mixing("thompson", np.zeros), "gave the deviation 0 (deviations must be above 0)"),
+        (mixing("thompson", np.zeros, lambda n: np.ones(1)), "gave deviations of shape (1,) for 2 candidates"),
+        (mixing("greedy", np.zeros, floor=float("nan")), "gave the floor nan"),
+        (mixing("greedy", np.zeros, explore=1.5), "gave the probability 1.5 of exploring"),
+        (mixing("greedy", np.zeros, k=None), "gave None instead of the number of places, k"),
+        (mixing("greedy", np.zeros, conflicts=np.zeros((1, 1), bool)), "gave conflicts that are no array"),
+        ({"selector": lambda *slots: Independent((0,), 2)}, "gave an order without all 2 candidates"),
         ({"presenter": failing}, "raised ZeroDivisionError"),
         (presenting(None), "instead of Presented"),
         (presenting(Presented(3)), "gave the text 3"),  # type: ignore[arg-type]

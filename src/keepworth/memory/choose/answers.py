@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from keepworth.base.errors import nearest
+from keepworth.memory.choose.propensity import Independent
+from keepworth.memory.choose.slates import KINDS, Mixture
 from keepworth.memory.choose.slots import Candidates, Presented, Values
 from keepworth.memory.search.search import Hit
 
@@ -41,12 +44,49 @@ def values_problem(values: object, number: int) -> str:
     return next((problem for column in columns if (problem := _column_problem(*column, number))), "")
 
 
-def _column_problem(name: str, column: object, number: int) -> str:
+def _column_problem(name: str, column: object, number: int, *, finite: bool = True) -> str:
     if not isinstance(column, np.ndarray) or column.dtype.kind not in "fiub":
         return f"gave {name} {column!r:.60} instead of an array of numbers"
     if column.shape != (number,):
         return f"gave {name} of shape {column.shape} for {number} candidates"
+    if not finite:  # minus infinity keeps a candidate out on purpose
+        return f"gave {name} with NaN in them" if np.isnan(column).any() else ""
     return "" if np.isfinite(column).all() else f"gave {name} that are not all finite"
+
+
+def choice_problem(choice: object, number: int) -> str:
+    """Return what is wrong with a selector's distribution over slates of so many candidates. One of another class is judged by what
+    it draws."""
+    if isinstance(choice, Mixture):
+        return _mixture_problem(choice, number)
+    if isinstance(choice, Independent):
+        return "" if sorted(choice.order) == list(range(number)) else f"gave an order without all {number} candidates"
+    return ""
+
+
+def _mixture_problem(choice: Mixture, number: int) -> str:
+    if choice.kind not in KINDS:
+        near = nearest(choice.kind, KINDS) if isinstance(choice.kind, str) else None
+        meant = f", did you mean {near!r}?" if near else ""
+        return f"gave a Mixture of the kind {choice.kind!r:.60}{meant} (it is one of {', '.join(KINDS)})"
+    thompson, name = choice.kind == "thompson", KINDS[choice.kind]
+    if problem := _column_problem(name, choice.first, number, finite=thompson):
+        return problem
+    if thompson:
+        if problem := _column_problem("deviations", choice.second, number):
+            return problem
+        if number and not choice.second.min() > 0.0:
+            return f"gave the deviation {choice.second.min():g} (deviations must be above 0)"
+    if not _is_whole(choice.k):
+        return f"gave {choice.k!r:.60} instead of the number of places, k"
+    if not isinstance(choice.floor, Real) or math.isnan(choice.floor):
+        return f"gave the floor {choice.floor!r:.60}"
+    if not isinstance(choice.explore, Real) or not 0.0 <= choice.explore <= 1.0:
+        return f"gave the probability {choice.explore!r:.60} of exploring (it lies in [0, 1])"
+    pairs = choice.conflicts
+    if pairs is not None and (not isinstance(pairs, np.ndarray) or pairs.dtype != bool or pairs.shape != (number, number)):
+        return f"gave conflicts that are no array of truth values of shape {(number, number)}"
+    return ""
 
 
 def slate_problem(slate: object, part: object, number: int, most: int) -> str:

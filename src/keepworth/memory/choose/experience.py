@@ -26,6 +26,7 @@ from keepworth.base.errors import KeepworthError, called_as
 from keepworth.memory.choose.admission import advice_problem
 from keepworth.memory.choose.answers import (
     candidates_problem,
+    choice_problem,
     key_problem,
     presented_problem,
     propensity_problem,
@@ -219,16 +220,18 @@ class Experience:
         if problem:
             return self._choose_in_order(query, candidates, "valuer", self.policy.valuer, problem)
         try:
-            choice = self.policy.selector(query, candidates, values, self.pool).at_most(query.most)
-            if not query.learning:
-                choice = choice.certain()
-            elif drawn:
-                choice = choice.given(drawn)
-            slate, part = choice.draw(self.generator)
-            if not (problem := slate_problem(slate, part, number, query.most)):
-                slate = tuple(int(index) for index in slate)
-                propensity = choice.probability(slate)
-                problem = propensity_problem(propensity)
+            choice = self.policy.selector(query, candidates, values, self.pool)
+            if not (problem := choice_problem(choice, number)):
+                choice = choice.at_most(query.most)
+                if not query.learning:
+                    choice = choice.certain()
+                elif drawn:
+                    choice = choice.given(drawn)
+                slate, part = choice.draw(self.generator)
+                if not (problem := slate_problem(slate, part, number, query.most)):
+                    slate = tuple(int(index) for index in slate)
+                    propensity = choice.probability(slate)
+                    problem = propensity_problem(propensity)
         except Exception as error:
             problem = self._failure("selector", error)
         if problem:

@@ -28,6 +28,8 @@ from keepworth.memory.errors import InvalidPolicy
 _REACH = 8.0
 _NODES = 16
 _BORDERS = np.array([-8.0, -4.0, 0.0, 4.0, 8.0])
+KINDS = {"thompson": "means", "gumbel": "log-weights", "greedy": "scores"}
+"""What the first array of a `Mixture` of each kind is."""
 
 
 def ndtr(x: Floats | float) -> Floats:
@@ -144,7 +146,8 @@ class Mixture:
     """A distribution over slates: the parameters of one logged choice, from which its probability can be computed.
 
     With probability `explore` a uniform permutation of the candidates is cut at `k`; else `kind` decides: "thompson" (first:
-    means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores).
+    means, second: deviations, above 0), "gumbel" (first: log-weights) or "greedy" (first: scores). A score or log-weight of minus
+    infinity keeps its candidate out.
     """
 
     kind: str

@@ -67,6 +67,8 @@ BAD_CALLS = {
     "add: texts for messages": lambda m: m.add(["a cat", "a dog"]),
     "add: status": lambda m: m.add("a dog", status="lost"),
     "add: ttl without end": lambda m: m.add("a dog", ttl=math.inf),
+    "add: two ends": lambda m: m.add("a dog", ttl=5, expires_at="2030-01-01"),
+    "add: infer that is no switch": lambda m: m.add("a dog", infer="yes"),
     "add: never valid": lambda m: m.add("a dog", valid_from="2025-01-01", valid_to="2024-01-01"),
     "add: source": lambda m: m.add("a dog", source=LONE),
     "add: a source of memory's own": lambda m: m.add("a dog", source="own"),

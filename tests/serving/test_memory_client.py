@@ -78,6 +78,13 @@ def test_client_adds_searches_and_explains(memory: Any) -> None:
     assert memory.search("peanuts", user_id="ana", kinds=["case"]) == []
 
 
+def test_an_empty_list_of_kinds_finds_no_item(memory: Any) -> None:
+    item = memory.add("Ana drinks tea", user_id="ana")
+    for kinds, found in (([], []), (["case"], []), (["fact"], [item.id]), (None, [item.id])):
+        assert [hit.id for hit in memory.search("tea", user_id="ana", kinds=kinds)] == found
+        assert [listed.id for listed in memory.get_all(user_id="ana", kinds=kinds)] == found
+
+
 def test_superseded_item_is_found_in_the_past(memory: Any) -> None:
     old = memory.add("Ana lives in Oslo", event_time="2025-01-01")
     new = memory.supersede(old.id, "Ana lives in Rome", event_time="2026-01-01")

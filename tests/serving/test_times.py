@@ -10,6 +10,7 @@ from typing import Any
 
 from keepworth import Client, Memory
 from keepworth.adapters import formats
+from keepworth.memory.item import Provenance
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.memory.helpers import command
@@ -34,7 +35,7 @@ def bare(value: Any, place: str = "") -> Iterator[str]:
 
 
 def test_every_answer_of_a_served_memory_names_the_zone_of_its_times(server: MemoryServer) -> None:
-    token = server.tokens.add(new_access(tenant="times", roles=ROLES))
+    token = server.tokens.add(new_access(tenant="times", roles=ROLES, days=3))
     with Client(server.url, token) as client:
         times = {"event_time": f"{AT}Z", "valid_from": AT, "expires_at": "2100-01-01T01:00:00+01:00"}
         item = client.add("The ship leaves", valid_to="2099-01-01", **times)
@@ -60,6 +61,8 @@ def test_every_answer_of_a_served_memory_names_the_zone_of_its_times(server: Mem
                 else [*map(json.loads, text.splitlines())]
             )
 
+        client.add_many(["The ferry leaves"], provenances=[Provenance(date=AT)])
+        assert client.get_all()[-1].provenance.date == AT
         query = {"query": "ship"}
         for told in (
             answer("GET", "/items", params={"all_states": True}),
@@ -68,6 +71,7 @@ def test_every_answer_of_a_served_memory_names_the_zone_of_its_times(server: Mem
             answer("GET", f"/episodes/{episode.id}"),
             answer("GET", "/episode_summaries"),
             answer("GET", "/export"),
+            answer("GET", "/access"),
             answer("GET", "/overview"),
             answer("POST", "/search", json=query),
             answer("POST", f"/items/{newer.id}/supersede", json={"text": "The ship stays", "event_time": AT}),
@@ -84,9 +88,20 @@ def test_the_command_line_and_lines_of_an_export_name_the_zone(tmp_path: Path) -
     with Memory(file, encoder=None) as memory:
         item = memory.add("The ship leaves", event_time=AT)
         memory.update(item.id, "The ship leaves late")
+        (timed,) = memory.add_many(["The ferry leaves"], provenances=[Provenance(date=AT)])
+        (dated,) = memory.add_many(["The train leaves"], provenances=[Provenance(date="2026-01-31")])
         lines = formats.write_lines(memory.get_all())
-    assert json.loads(lines)["event_time"] == f"{AT}Z"
-    for words in (["list"], ["show", item.id], ["history", item.id], ["search", "ship"]):
+    assert json.loads(lines.splitlines()[0])["event_time"] == f"{AT}Z"
+    assert '"date": "2026-01-31"' in command("show", dated.id, "--json", "--file", file).output
+    verbs = (
+        ["list"],
+        ["show", item.id],
+        ["show", timed.id],
+        ["show", dated.id],
+        ["history", item.id],
+        ["search", "ship"],
+    )
+    for words in (*verbs, ["token", "add", "--days", "3"], ["token", "list"]):
         done = command(*words, "--json", "--file", file)
         assert done.exit_code == 0, done.output
         assert [place for line in done.output.splitlines() for place in bare(json.loads(line))] == []

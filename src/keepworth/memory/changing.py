@@ -44,6 +44,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Assignment, Draft, OperationOutcome
 from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
+from keepworth.memory.search.search import checked_switch
 from keepworth.memory.search.where import value_key
 from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
@@ -65,7 +66,7 @@ class ItemOptions(TypedDict, total=False):
         key: What searches match instead of the text.
         event_time: When it happened.
         valid_from, valid_to: The interval in which it was true.
-        expires_at, ttl: Until when it is shown, as a time or in seconds from now.
+        expires_at, ttl: Until when it is shown, as a time or in seconds from now; one of them.
         trust: From 0 to 1.
         metadata: A dictionary for all items, or a list with one for each text.
         source, episode: Where it comes from, and the id of the episode that the write is part of.
@@ -136,9 +137,9 @@ class Changes:
             MemoryProblem: With `infer`, the memory has no writer.
             NothingToWrite, InvalidAdvice: The writer is not made for messages. For other errors see `add_many`.
         """
-        if isinstance(content, str) and not infer:
+        if isinstance(content, str) and not checked_switch(infer, "infer"):
             return self.add_many([content], **options)[0]
-        if infer:
+        if checked_switch(infer, "infer"):
             warn_in_event_loop()
             return [item for item, _ in writing.write(cast("Memory", self), content, **options) if item.open]
         texts, sources = [], []
@@ -204,6 +205,8 @@ class Changes:
             self._check_episode(given["episode"])
         times = {name: given.get(name, "") for name in ("event_time", "valid_from", "valid_to", "expires_at")}
         if given.get("ttl") is not None:
+            if times["expires_at"]:
+                raise InvalidFilter("ttl and expires_at both say until when it is shown: give one of them")
             times["expires_at"] = later(timestamp(self._clock()), given["ttl"])
         times = {name: time if time == "" else timestamp(time) for name, time in times.items()}
         start, end = times["valid_from"], times["valid_to"]

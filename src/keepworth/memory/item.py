@@ -208,6 +208,21 @@ def with_zone(time: str) -> str:
     return f"{time}Z" if _CANONICAL.fullmatch(time) else time
 
 
+def zoned(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of an item as it leaves: its times, and that of its provenance, with their zone."""
+    times = {name: with_zone(record[name]) for name in TIMES if name in record}
+    origin = record.get("provenance")
+    return {**record, **times, **({"provenance": {**origin, "date": with_zone(origin["date"])}} if origin else {})}
+
+
+def unzoned(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of an item that left with `zoned`."""
+    times = {name: without_zone(record[name]) for name in TIMES if name in record}
+    origin = record.get("provenance")
+    date = {"date": without_zone(origin["date"])} if origin and "date" in origin else {}
+    return {**record, **times, **({"provenance": {**origin, **date}} if origin else {})}
+
+
 def without_zone(time: str) -> str:
     """Return a time that left with its zone as canonical text."""
     return time.removesuffix("Z") if _CANONICAL.fullmatch(time.removesuffix("Z")) else time

@@ -52,7 +52,6 @@ from keepworth.memory.item import (
     Status,
     checked_name,
     checked_source,
-    member,
     new_id,
     now,
     one_spelling,
@@ -81,6 +80,7 @@ from keepworth.memory.search.search import (
     Search,
     Worth,
     asked,
+    checked_kinds,
     checked_number,
     checked_query,
     checked_switch,
@@ -318,7 +318,7 @@ class Memory(Changes):
         user_id: str = ALL,
         agent_id: str = ALL,
         session_id: str = ALL,
-        kinds: Sequence[ItemKind | str] = (),
+        kinds: Sequence[ItemKind | str] | None = None,
         limit: int = 100,
         after: str = "",
         all_states: bool = False,
@@ -330,7 +330,7 @@ class Memory(Changes):
 
         Args:
             user_id, agent_id, session_id: Whose items, inside the bounds of this handle.
-            kinds: The kinds of items; () for all.
+            kinds: The kinds of items; None for all.
             limit: The most items.
             after: The id of the last item of the page before; "" for the first page.
             all_states: Include items that are superseded, deleted, expired or not active.
@@ -340,7 +340,7 @@ class Memory(Changes):
         """
         scope = self.scopes.seen(user_id, agent_id, session_id)
         wanted = parsed(where)
-        chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
+        chosen = frozenset(ItemKind) if kinds is None else checked_kinds(kinds)
         checked_number(limit, "limit", 1)
         start, time = _row_of(after), self._present()
         out: list[Item] = []
@@ -356,7 +356,7 @@ class Memory(Changes):
             out.extend(
                 item
                 for item in page
-                if (not chosen or item.kind in chosen)
+                if item.kind in chosen
                 and (all_states or item.visible(time))
                 and not (nobody and item.scope.user)
                 and (wanted is None or wanted(item))

@@ -27,7 +27,7 @@ from keepworth.base.durable_files import PRIVATE, replacing
 from keepworth.base.errors import KeepworthError, UnknownName, require_known
 from keepworth.base.json_values import parse
 from keepworth.memory.errors import InvalidScope, InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import ALL, EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp
+from keepworth.memory.item import ALL, EVERYWHERE, Scope, checked_name, later, now, one_spelling, timestamp, with_zone
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -76,6 +76,12 @@ class Access:
         """Whether a call that names no person covers everything that the token sees. This is so for an admin and for a person's
         token; for others such a call covers only what was stored without a person."""
         return bool(self.user_id) or "admin" in self.roles
+
+    def record(self) -> dict[str, Any]:
+        """Return all of it as plain data, with times as they leave: with their zone."""
+        shared = {name: list(permissions) for name, permissions in self.shared.items()}
+        times = {"made": with_zone(self.made), "until": with_zone(self.until)}
+        return {**asdict(self), "roles": list(self.roles), "shared": shared, **times}
 
     def person(self, by: str | None) -> str | None:
         """Return who judged a reward: the person of the token if there is one, else `by`. Raises NotServed if they differ."""

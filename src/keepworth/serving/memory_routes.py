@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic, sleep
 from typing import Any, get_type_hints
@@ -46,9 +46,7 @@ class ServedCaller(VerbCaller):
 @verb("GET /access", "read")
 def who(caller: ServedCaller) -> Any:
     """Show what this token allows."""
-    access = caller.access
-    shared = {name: list(permissions) for name, permissions in access.shared.items()}
-    return {**asdict(access), "roles": list(access.roles), "shared": shared}
+    return caller.access.record()
 
 
 def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tuple[str, str], RouteAnswers]:

@@ -219,7 +219,7 @@ class Searching(Bounds):
     threshold: float | None = None
     actions: list[str] = Field([], max_length=MOST)
     explain: Annotated[bool, Help("Say how each score comes about.")] = False
-    kinds: list[Kind] = Field([], max_length=100)
+    kinds: Annotated[list[Kind] | None, Field(max_length=100, description="All if left out.")] = None
     statuses: list[StatusName] = Field(["active"], max_length=100)
     where: dict[str, Any] | None = None
     since: Time = ""
@@ -344,7 +344,7 @@ def search(caller: VerbCaller, query: Annotated[str, Help("What to look for.")],
 )
 def list_items(
     caller: VerbCaller,
-    kinds: Kinds = "",
+    kinds: Kinds | None = None,
     newest: Annotated[bool, Field(description="The newest first.")] = False,
     all_states: Annotated[bool, Help("Superseded, deleted and held back items too.", "--all")] = False,
     where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
@@ -360,7 +360,7 @@ def list_items(
     if matching is not None:  # whether a filter matches an item in quarantine would reveal its metadata
         matching = replace(matching, function=lambda item: not caller.withholds(item))
     options |= caller.nobody(options.get("user_id", ""))
-    listed = [part for part in kinds.split(",") if part]
+    listed = None if kinds is None else [part for part in kinds.split(",") if part]
     page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
     return [caller.item(item) for item in page]
 

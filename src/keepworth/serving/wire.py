@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from keepworth.memory.item import TIMES, Item, from_record, to_record, with_zone, without_zone
+from keepworth.memory.item import Item, from_record, to_record, unzoned, with_zone, without_zone, zoned
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.records.episode import Episode, episode_from_json
 
@@ -22,8 +22,7 @@ from keepworth.records.episode import Episode, episode_from_json
 def plain(value: Any) -> Any:
     """Return a value as plain data, which `json.dumps` takes."""
     if isinstance(value, Item):
-        record = to_record(value)
-        return {**record, **{name: with_zone(record[name]) for name in TIMES if name in record}}
+        return zoned(to_record(value))
     if isinstance(value, Hits):
         block = value.block
         return {
@@ -62,7 +61,7 @@ def read(kind: Any, value: Any) -> Any:
     if kind is NoneType or value is None:
         return None
     if kind is Item:
-        return from_record({**value, **{name: without_zone(value[name]) for name in TIMES if name in value}})
+        return from_record(unzoned(value))
     if kind is Episode:
         return episode_from_json(value)
     if kind is Hits:

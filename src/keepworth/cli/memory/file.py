@@ -507,7 +507,7 @@ def add_token(
         shared=parse_shared(shared or ()),
     )
     token = _tokens(file).add(access)
-    yield Line({"token": token, **asdict(access)}, token)
+    yield Line({"token": token, **access.record()}, token)
     yield NoteLine(
         f"{access.id}: {', '.join(access.roles)}. `{again(file, 'token', 'remove', access.id)}` takes it back."
     )
@@ -526,10 +526,10 @@ def list_tokens(file: MemoryPlace) -> Lines:
     for access in listed:
         shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in access.shared.items())
         bounds = {"tenant": access.tenant, "user": access.user_id, "agent": access.agent_id}
-        bounds |= {"shared": shared, "until": access.until}
+        bounds |= {"shared": shared, "until": access.record()["until"]}
         more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
         name = f"  {one_line(access.name)}" if access.name else ""
-        yield Line(asdict(access), f"{access.id}  {', '.join(access.roles)}{more}{name}")
+        yield Line(access.record(), f"{access.id}  {', '.join(access.roles)}{more}{name}")
 
 
 @command(tokens_app, "remove", examples="keepworth memory token remove t3f2a", opens=None)

@@ -55,8 +55,8 @@ def _column_problem(name: str, column: object, number: int, *, finite: bool = Tr
 
 
 def choice_problem(choice: object, number: int) -> str:
-    """Return what is wrong with a selector's distribution over slates of so many candidates. One of another class is judged by what
-    it draws."""
+    """Return what is wrong with a selector's distribution over slates of so many candidates. One of another class is judged by
+    what it draws."""
     if isinstance(choice, Mixture):
         return _mixture_problem(choice, number)
     if isinstance(choice, Independent):
@@ -84,7 +84,9 @@ def _mixture_problem(choice: Mixture, number: int) -> str:
     if not isinstance(choice.explore, Real) or not 0.0 <= choice.explore <= 1.0:
         return f"gave the probability {choice.explore!r:.60} of exploring (it lies in [0, 1])"
     pairs = choice.conflicts
-    if pairs is not None and (not isinstance(pairs, np.ndarray) or pairs.dtype != bool or pairs.shape != (number, number)):
+    if pairs is not None and (
+        not isinstance(pairs, np.ndarray) or pairs.dtype != bool or pairs.shape != (number, number)
+    ):
         return f"gave conflicts that are no array of truth values of shape {(number, number)}"
     return ""
 

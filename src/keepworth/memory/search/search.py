@@ -458,7 +458,7 @@ class SearchOptions(TypedDict, total=False):
     floor: float | None
     fits: HitFilter | None
     explain: bool
-    kinds: Sequence[ItemKind | str]
+    kinds: Sequence[ItemKind | str] | None
     statuses: Sequence[Status | str]
     where: Where | Filter
     since: Timestamp
@@ -488,7 +488,7 @@ class Request:
     k: how many hits; mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused). beyond: how many hits after the k best
     are returned too, where there are any. The k best are the same.
     explain: give each hit `.why`, from which its score can be computed again.
-    kinds (() for all), statuses, where (see `search.where`), since <= event time < until: filters. An item without an event
+    kinds (None for all), statuses, where (see `search.where`), since <= event time < until: filters. An item without an event
     time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
     half_life: days in which a score halves with age, by the event time or the time of writing; 0 for never.
@@ -513,7 +513,7 @@ class Request:
     mode: str = "hybrid"
     beyond: int = 0
     explain: bool = False
-    kinds: tuple[ItemKind, ...] = ()
+    kinds: frozenset[ItemKind] | None = None
     statuses: tuple[Status, ...] = CURRENT
     where: Filter | None = None
     since: str = ""
@@ -558,7 +558,8 @@ class Request:
     @property
     def declared(self) -> Filter | None:
         """Return the part of the filters that can be checked before anything is ranked."""
-        return narrowed(self.where, [kind.value for kind in self.kinds], self.since, self.until)
+        kinds = None if self.kinds is None else sorted(kind.value for kind in self.kinds)
+        return narrowed(self.where, kinds, self.since, self.until)
 
     @property
     def staged(self) -> bool:
@@ -576,7 +577,7 @@ class Request:
         when = item.event_time or item.written_at
         if (
             item.status not in self.statuses
-            or (self.kinds and item.kind not in self.kinds)
+            or (self.kinds is not None and item.kind not in self.kinds)
             or (self.since and when < self.since)
             or (self.until and when >= self.until)
         ):
@@ -640,8 +641,8 @@ def requested(k: int | str, mode: str, options: Mapping[str, Any], beyond: int =
         raise unknown_option("a search", unknown[0], ("top_k", "actions", "explore", *ScopedOptions.__annotations__))
     if "tokens" in given:
         checked_number(given["tokens"], "tokens", 1)
-    if "kinds" in given:
-        given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
+    if given.get("kinds") is not None:
+        given["kinds"] = checked_kinds(given["kinds"])
     if "statuses" in given:
         given["statuses"] = tuple(member(Status, status) for status in several(given["statuses"], "statuses", "active"))
     for name in ("since", "until", "as_of"):
@@ -683,6 +684,11 @@ def checked_query(query: object, number: int = 0) -> str:
             "that matters"
         )
     return query if query.isprintable() else checked_label(query, f"query number {number}")
+
+
+def checked_kinds(kinds: object) -> frozenset[ItemKind]:
+    """Return the kinds of items that a caller names; none if the caller names none. Raises InvalidFilter."""
+    return frozenset(member(ItemKind, kind) for kind in several(kinds, "kinds", "fact"))
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:

@@ -208,16 +208,16 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
     return {"$and": filters} if len(filters) > 1 else filters[0] if filters else None
 
 
-def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str) -> Filter | None:
+def narrowed(where: Filter | None, kinds: Sequence[str] | None, since: str, until: str) -> Filter | None:
     """Return a filter with conditions on the kind and on the time. Its metadata must come from `with_facts`.
 
     Args:
         where: The filter; None for no condition on metadata.
-        kinds: The kinds that it admits; none for any.
+        kinds: The kinds that it admits; None for any.
         since, until: It admits what is not before the first and before the second, as ISO 8601; "" without bound.
     """
     parts: list[Tree] = [] if where is None or where.tree is None else [where.tree]
-    if kinds:
+    if kinds is not None:
         parts.append(_condition(Field("kind", (ITEM,)), "$in", list(kinds), "kinds"))
     when = Field("when", (ITEM,))
     parts += [_condition(when, how, bound, "time") for how, bound in (("$gte", since), ("$lt", until)) if bound]

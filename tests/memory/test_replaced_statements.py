@@ -273,3 +273,44 @@ def test_replacement_rules_accept_any_text(text: str) -> None:
         assert may_replace(text, other) in (True, False)
         assert score(other, text) == 0.0 or max(len(text), len(other)) <= LONGEST
     assert score(text, text) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("messages", "notes"),
+    [
+        # Only what was said just before is corrected: a request or a question has no value that a note could lose.
+        (
+            ["My dentist appointment is on Monday.", "Book a table for Friday please.", "Sorry, I meant Saturday."],
+            ["My dentist appointment is on Monday.", "I meant Saturday."],
+        ),
+        (
+            ["My flight is on Friday.", "Which day is the cup final?", "No, it's Thursday now."],
+            ["My flight is on Friday.", "No, it's Thursday now."],
+        ),
+        # The rest of the statement stays.
+        (["My flight is at 7am on Friday.", "Sorry, I meant Saturday."], ["My flight is at 7am on Saturday."]),
+        (
+            ["The meeting is on Wednesday at 10 in room 5.", "Actually, it's on Thursday."],
+            ["The meeting is on Thursday at 10 in room 5."],
+        ),
+        (
+            ["Our team meeting is on Wednesday at 10.", "No, it's Thursday now."],
+            ["Our team meeting is on Thursday at 10."],
+        ),
+        (["Das Meeting ist am Mittwoch.", "Nein, jetzt ist es am Donnerstag."], ["Das Meeting ist am Donnerstag."]),
+        (["Das Meeting ist am Mittwoch.", "Stimmt nicht, es ist am Donnerstag."], ["Das Meeting ist am Donnerstag."]),
+    ],
+)
+def test_a_correction_without_its_subject_takes_the_place_of_the_value_said_before(
+    messages: list[str], notes: list[str]
+) -> None:
+    with Memory(":memory:") as memory:
+        memory.add([{"role": "user", "content": text} for text in messages], infer=True)
+        assert sorted(item.text for item in memory.get_all()) == sorted(notes)
+
+
+def test_a_correction_in_a_conversation_of_its_own_keeps_the_words_of_the_note_that_it_replaces() -> None:
+    with Memory(":memory:") as memory:
+        for text in ("My flight is at 7am on Friday.", "Sorry, I meant Saturday."):
+            memory.add([{"role": "user", "content": text}], infer=True)
+        assert [item.text for item in memory.get_all()] == ["My flight is at 7am on Saturday."]

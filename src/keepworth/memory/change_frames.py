@@ -25,6 +25,9 @@ LONGEST_BARE = 6
 """The most words of a sentence that is hardly more than a value."""
 _ENDING = re.compile(r"[.!,;:]+(?= |$)")
 _AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
+LONGEST_OLDER = 400
+"""The most characters of a statement in which a value is looked for."""
+_WORD = re.compile(r"[\w$€£%][\w$€£%:.,'-]*[\w$€£%]|[\w$€£%]")
 _NUMBER = re.compile(r"[$€£]?\d[\d.,:]*[$€£%]?")
 
 
@@ -137,15 +140,60 @@ def is_number(word: str) -> bool:
 def about_bare_value(olds: Sequence[str], new: str) -> int | None:
     """Return the place of the only older statement whose value is of the same kind as one that is told without a sentence."""
     after = _sentence(new)
-    if after is None or not after.changed or len(after.words) > LONGEST_BARE:
-        return None
-    bare = around("bare").match(" ".join(after.words))
-    words = after.words[len(bare[0].split()) :] if bare is not None else after.words
+    words = bare_value(new) if after is not None and after.changed else ()
     kinds = _kinds_of_value(words)
-    if not kinds or (bare is None and not stem_list("verbs").isdisjoint(after.stems)):
-        return None
-    places = [at for at, old in enumerate(olds) if _has_value(old, words, kinds)]
+    places = [at for at, old in enumerate(olds) if kinds and _has_value(old, words, kinds)]
     return places[0] if len(places) == 1 else None
+
+
+def bare_value(text: str) -> tuple[str, ...]:
+    """Return the words of the value that a statement tells without saying of what, as in "Sorry, I meant Saturday"; () for one
+    that says more."""
+    after = _sentence(text)
+    if after is None or len(after.words) > LONGEST_BARE:
+        return ()
+    bare = around("bare").match(" ".join(after.words))
+    words = _without_article(after.words[len(bare[0].split()) :] if bare is not None else after.words)
+    if not _kinds_of_value(words) or (bare is None and not stem_list("verbs").isdisjoint(after.stems)):
+        return ()
+    return words
+
+
+def with_value(old: str, new: str) -> str:
+    """Return the older statement with the value that the newer one tells without a sentence, or "" where it has no value of that
+    kind, or several: "My flight is at 7am on Saturday." of "My flight is at 7am on Friday." and "Sorry, I meant Saturday."."""
+    value = bare_value(new)
+    kinds = _kinds_of_value(value)
+    if not kinds or max(len(old), len(new)) > LONGEST_OLDER:
+        return ""
+    words = list(_WORD.finditer(old))
+    spans = [
+        (words[at].start(), words[at + size - 1].end())
+        for size in range(LONGEST_VALUE, 0, -1)
+        for at in range(len(words) - size + 1)
+        if kinds & _kinds_of_value([word[0] for word in words[at : at + size]])
+        and words[at][0].lower() not in _before_values()
+    ]
+    places = [
+        span
+        for span in spans
+        if not any(other[0] <= span[0] and span[1] <= other[1] for other in spans if other != span)
+    ]
+    if len(places) != 1 or old[slice(*places[0])].lower() == " ".join(value).lower():
+        return ""
+    start, end = places[0]
+    return f"{old[:start]}{' '.join(value)}{old[end:]}"
+
+
+def _without_article(words: Sequence[str]) -> tuple[str, ...]:
+    while words and words[0].lower() in _before_values():
+        words = words[1:]
+    return tuple(words)
+
+
+@lru_cache(1)
+def _before_values() -> frozenset[str]:
+    return word_list("the") | word_list("placing") | word_list("before")
 
 
 def _has_value(old: str, words: Sequence[str], kinds: frozenset[str]) -> bool:
@@ -159,8 +207,7 @@ def _has_value(old: str, words: Sequence[str], kinds: frozenset[str]) -> bool:
 
 def _kinds_of_value(words: Sequence[str]) -> frozenset[str]:
     """Return of which kinds of values, of which one holds at a time, a phrase is."""
-    while words and words[0].lower() in word_list("the") | word_list("placing"):
-        words = words[1:]
+    words = _without_article(words)
     if not words:
         return frozenset()
     text = " ".join(words).lower()

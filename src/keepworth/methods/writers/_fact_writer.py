@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from keepworth.memory.change_frames import bare_value, with_value
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
@@ -71,6 +72,10 @@ class Facts:
                 gone = [item for item in near if item not in later]
                 nearness = {item.id: cosine for item, cosine in like} if bank.encoder_name == FITTED_TO else None
                 gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
+                if bare_value(fact.text):
+                    fact, gone = _completed(fact, () if _follows(fact, finished) else gone)
+                elif corrected_one := _corrected(fact, near, finished):
+                    gone = [corrected_one]
                 yield _taking_over(fact, gone)
             return
         similar = [[item for item, _ in _like(parsed_claim(fact.text), bank)] for fact in facts]
@@ -178,6 +183,38 @@ def _find_replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[It
                     or _find_replaced(one.text, [replace(one, text=text)])
                 ):
                     yield one
+
+
+def _message_of(fact: StatedFact, finished: Finished) -> Mapping[str, Any]:
+    """Returns the message that a statement is from; an empty one where that is not known."""
+    messages = finished.messages or finished.transcript
+    return messages[fact.turn] if 0 <= fact.turn < len(messages) else {}
+
+
+def _corrected(fact: StatedFact, near: Sequence[Item], finished: Finished) -> Item | None:
+    """Returns the item that a message tells another value of, where `corrected` has made a statement of this value."""
+    text = _message_of(fact, finished).get("content")
+    if not isinstance(text, str) or not bare_value(text):
+        return None
+    return next((item for item in near if with_value(item.text, text) == fact.text), None)
+
+
+def _follows(fact: StatedFact, finished: Finished) -> bool:
+    """Returns whether the same person said something before it in its conversation, as far as that is known."""
+    messages, spoken = finished.messages or finished.transcript, _message_of(fact, finished)
+    return isinstance(spoken.get("before"), str) or any(
+        message.get("role", "user") == spoken.get("role", "user") and message.get("name") == spoken.get("name")
+        for message in messages[: max(0, fact.turn)]
+    )
+
+
+def _completed(fact: StatedFact, gone: Sequence[Item]) -> tuple[StatedFact, list[Item]]:
+    """Returns a statement that tells a value alone with the words of the item that it replaces, and this item: the one of `gone`
+    that has a value of the same kind. It replaces none where there is no such item, for what the value is of would be lost."""
+    for item in gone:
+        if text := with_value(item.text, fact.text):
+            return replace(fact, text=text), [item]
+    return fact, []
 
 
 def _is_open(item: Item, bank: Bank) -> bool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from keepworth.memory.change_frames import bare_value, with_value
 from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
-from keepworth.memory.speech import reacts
+from keepworth.memory.speech import reacts, statements
 from keepworth.methods.writers._claims import USER, Claim, parsed_claim, put_forward
 
 LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64
@@ -43,6 +44,9 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
 def corrected(text: str, before: str) -> str:
     """Returns a correction of `before` as a statement of its own, or "": "No, it's 7." after "My gate is 5." is "My gate is
     7."."""
+    if bare_value(text):
+        stated_before = [statement.text for statement in statements(before)]
+        return next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
     match = _RULES.anew.match(put_forward(" ".join(text.split())))
     stated = claims(before) if match is not None else []
     if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:

@@ -68,7 +68,7 @@ class Statements:
             yield from self._facts_beside(self.facts, notes, ids, finished)
 
     def _notes(self, finished: Finished) -> Iterator[StatedFact]:
-        asked = ""
+        asked, last_texts = "", dict[str, str]()
         for turn, message in enumerate(finished.messages or finished.transcript):
             speaker, text = str(message.get("role", "user")), message.get("content")
             if speaker in _NOT_SPEAKERS or not isinstance(text, str) or not text.strip():
@@ -78,7 +78,8 @@ class Statements:
             if not of_agent or self.assistant:
                 at = timestamp(message.get("said_at"))
                 name = _name(message, speaker)
-                before = message.get("before")
+                before = message.get("before", last_texts.get(name))
+                last_texts[name] = text
                 if isinstance(before, str) and not of_agent:
                     text = corrected(text, before) or text
                 stated = statements(text, question=question, of_agent=of_agent)

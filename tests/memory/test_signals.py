@@ -103,6 +103,57 @@ def test_replies_map_to_signals(message: str, signal: str) -> None:
     assert signals.read_reply(message, "fix the parser of dates") == signal
 
 
+THANKS_TO_OTHERS = (
+    "Please thank Bob for me.",
+    "Thanks to my boss we have a new office.",
+    "My boss said thank you.",
+    "Danke an meine Kollegin, die das Büro gestrichen hat.",
+    "Dank meiner Chefin haben wir ein neues Büro.",
+    "Merci à mon chef, nous avons un nouveau bureau.",
+    "Gracias a mi jefe tenemos una oficina nueva.",
+    "Obrigado à minha chefe temos um escritório.",
+)
+REFUSALS = (
+    *("Thanks for nothing", "Danke für nichts", "Danke für gar nichts.", "Merci pour rien", "Gracias por nada"),
+    *("Obrigado por nada", "Grazie di niente", "Спасибо за ничего", "👎", "😡", "👎🏽", "👎 again", "Nope", "nope."),
+)
+THANKS_AND_ON = (
+    "Great, thanks. Another question: how do I print?",
+    "Danke, super. Andere Frage: wie drucke ich?",
+    "Super, merci. Autre question : comment imprimer ?",
+    "Genial, gracias. Otra pregunta: ¿cómo imprimo?",
+    "Please thank Bob for me. Perfect, that worked, thank you!",
+    *(
+        "👍",
+        "Thanks to you it works now.",
+        "Dank dir läuft es jetzt",
+        "Grâce à toi ça marche",
+        "Thank God it works now",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("replies", "rewards"),
+    [(THANKS_TO_OTHERS, []), (REFUSALS, [("correction", 0.0)]), (THANKS_AND_ON, [("thanks", 1.0)])],
+    ids=["thanks to others", "refusals", "thanks before another question"],
+)
+def test_a_reply_rewards_only_by_what_it_says_of_the_answer(
+    replies: tuple[str, ...], rewards: list[tuple[str, float]]
+) -> None:
+    wrong = {}
+    for reply in replies:
+        memory = opened()
+        memory.add(FAST)
+        with memory.episode("how do I build the docs") as episode:
+            episode.search(top_k=1)
+            episode.signal(reply=reply)
+        judged = [(source.removeprefix("signal:"), value) for source, value in sources(memory, episode.id)]
+        if judged != rewards:
+            wrong[reply] = judged
+    assert wrong == {}
+
+
 def test_signals_alone_rank_the_better_note_first() -> None:
     memory, draw, first = opened(), random.Random(3), []
     memory.add(SLOW)

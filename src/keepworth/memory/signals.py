@@ -208,9 +208,41 @@ def read_reply(message: str, before: str = "") -> str:
         message: The message, as the user wrote it.
         before: The user's message before it, which the answer answered; "" if unknown.
     """
-    rule = read_rules(message, before)
-    name = _weigh(spoken(message), spoken(before), rule)
+    text = spoken(message)
+    if name := _read_sure(text):
+        return name
+    rest = _without_thanks_to_others(text)
+    if not rest.strip():
+        return "new-subject" if before and _compare(text, spoken(before)) == "new-subject" else ""
+    rule = read_rules(rest, before)
+    name = _weigh(rest, spoken(before), rule)
     return name or ("new-subject" if rule == "new-subject" else "")
+
+
+def _read_sure(text: str) -> str:
+    """Return the signal of a wording that leaves no doubt, which no sign outweighs; "" for none."""
+    opening = text[:OPENING]
+    if not opening or _words("self", "any").search(opening):
+        return ""
+    if len(text) <= SHORT and (
+        _words("scorn", "any").search(opening) or _words("scorn", "whole").fullmatch(_ENDING.sub("", opening))
+    ):
+        return "correction"
+    first, _, second = _divide_first(opening)
+    follows = _words("thanks", "first").fullmatch(_ENDING.sub("", first)) and _words("thanks", "next").match(second)
+    return "thanks" if follows else ""
+
+
+def _without_thanks_to_others(text: str) -> str:
+    """Return a message without its first sentence where that thanks somebody else: "Please thank Bob for me."."""
+    first, _, rest = _divide_first(text)
+    return rest if _words("other", "begin").match(first) else text
+
+
+def _divide_first(text: str) -> tuple[str, str, str]:
+    """Return the first sentence of a text, what is between, and the rest."""
+    end = _SENTENCE.search(text)
+    return (text, "", "") if end is None else (text[: end.start()], end[0], text[end.end() :])
 
 
 def _weigh(text: str, before: str, rule: str) -> str:

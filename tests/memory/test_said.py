@@ -143,6 +143,37 @@ def test_statement_of_how_the_speaker_is_is_kept(memory: Memory, said: str) -> N
     assert Spoken(memory).kept(said) == [plain(said)]
 
 
+TASK_AT_HAND = """
+Please hurry.|Hurry up!|Please be quick.|Bitte beeil dich.|Dépêche-toi !|Date prisa por favor.|急いでください。
+no, use curl instead of wget|nope, use tabs instead of spaces|nein, nimm curl statt wget|non, utilise curl au lieu de wget
+no, usa curl en vez de wget|That broke my build.|This broke our tests again.|You broke my build.|Your fix broke the app.
+Das hat meinen Build kaputt gemacht.|Ça a cassé mon build.|Eso rompió mi build.|Reserviere bitte einen Tisch für Freitag.
+Reserviere einen Tisch für Freitag.|Buche bitte einen Flug nach Rom.|Storniere bitte den Flug.|Reserve a table for Friday please.
+Reserve a room for Monday.|Cancel my flight please.|Postpone the meeting.|Réserve une table pour vendredi.
+Réservez une table pour vendredi, s'il vous plaît.|Reserva una mesa para el viernes.|Prenota un tavolo per venerdì.
+Reserve uma mesa para sexta.|Reserveer een tafel voor vrijdag.|Zarezerwuj stolik na piątek.|Забронируй столик на пятницу.
+違います、それは間違っています。|それは間違っています。|それは違います。|その答えは正しくありません。|いや、違う。|まだ動きません。
+"""
+STATED_ALIKE = """
+no, we use pnpm instead of npm|We use curl instead of wget.|No, always use curl instead of wget.
+From now on, use curl instead of wget.|no, use of phones is banned at our school|The new linter broke my build.|I broke my leg.
+That storm broke our window.|That broke my streak of ten days at the gym.|It broke my tests for good, so I moved to Go.
+Reserve 12 is the name of our wine.|Reserve wines are my favourite.|Reserve Bank of India is my employer.
+I reserve a table every Friday.
+Wir reservieren immer freitags einen Tisch.|Reserven haben wir keine.|La reserva está a mi nombre.
+Vergiss bitte meine Nussallergie nicht.
+Ich bitte meine Gäste, die Schuhe auszuziehen.|Hurry is my cat's name.|私の時計は間違っています。
+違いますが、私は東京に住んでいます。
+ここの住所は間違っています、新しいのは渋谷です。|サーバーは9090番ポートで動いています。
+"""
+
+
+def test_hurry_corrections_complaints_and_bookings_are_not_kept_and_statements_like_them_are(memory: Memory) -> None:
+    spoken = Spoken(memory)
+    assert [text for text in re.split(r"[|\n]", TASK_AT_HAND.strip()) if spoken.kept(text)] == []
+    assert [text for text in re.split(r"[|\n]", STATED_ALIKE.strip()) if not spoken.kept(text)] == []
+
+
 def test_statements_in_words_of_the_task_and_preferences_are_kept() -> None:
     gone = [text for text, words in TALK["statements"].items() if plain(words) not in found(text)]
     assert len(gone) <= 0.02 * len(TALK["statements"]), gone

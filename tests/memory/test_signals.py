@@ -138,7 +138,7 @@ THANKS_AND_ON = (
     [(THANKS_TO_OTHERS, []), (REFUSALS, [("correction", 0.0)]), (THANKS_AND_ON, [("thanks", 1.0)])],
     ids=["thanks to others", "refusals", "thanks before another question"],
 )
-def test_a_reply_rewards_only_by_what_it_says_of_the_answer(
+def test_a_reply_rewards_only_by_its_words_about_the_answer(
     replies: tuple[str, ...], rewards: list[tuple[str, float]]
 ) -> None:
     wrong = {}

@@ -236,6 +236,8 @@ def is_command(text: str) -> bool:
     plain = _polite(whole)
     if not plain.strip(" .!,") or _patterns("once_more").fullmatch(whole):
         return True
+    if _patterns("corrects").fullmatch(whole):
+        return True
     if _patterns("standing").search(whole) and not _patterns("for_once").search(whole):
         return False
     if (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item as Item
     from keepworth.memory.item import ItemKind as ItemKind
     from keepworth.memory.memory import Memory as Memory
+    from keepworth.memory.scan import Scan as Scan
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
     from keepworth.methods.writers.facts import Facts as Facts
@@ -44,6 +45,7 @@ _HOMES = {
     "Keeper": "methods.writers.keeper",
     "Memory": "memory.memory",
     "Policy": "memory.choose.slots",
+    "Scan": "memory.scan",
     "Writer": "memory.choose.slots",
     "encoder": "memory.by_name",
     "policy": "memory.by_name",

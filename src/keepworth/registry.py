@@ -180,6 +180,20 @@ def not_loaded() -> str:
     return f"Not loaded: {files}." if files else ""
 
 
+def failed_entry(name: str) -> Broken | None:
+    """The file of this name, or what an entry point of this name declares, if it cannot be loaded."""
+    from importlib.metadata import entry_points
+
+    files = [source for source in _sources() if spelling(source.rpartition(".")[2]) == spelling(name)]
+    for source in (
+        *files,
+        *(entry.value for entry in entry_points(group=GROUP) if spelling(entry.name) == spelling(name)),
+    ):
+        if reason := _load(source)[1]:
+            return Broken(_place(source), reason)
+    return None
+
+
 def file_of(kind: Kind, name: str) -> str:
     """The file that declares a method, or its entry point."""
     declares = (source for source in _sources(kind) if any((m.kind, m.name) == (kind, name) for m in _load(source)[0]))

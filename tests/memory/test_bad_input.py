@@ -44,6 +44,13 @@ def nested(depth: int) -> dict[str, object]:
     return whole
 
 
+def test_messages_name_the_argument_and_end_their_sentences(tmp_path: Path) -> None:
+    with Memory(encoder=None) as memory, pytest.raises(errors.InvalidText, match=r"^name is no dictionary but 'str'"):
+        memory.put("x", name="str")  # type: ignore[arg-type]
+    with pytest.raises(NotAMemoryFile, match=r"opened read-only\. Give the path"):
+        Memory(tmp_path / "a.mem", read_only=True)
+
+
 BAD_CALLS = {
     "worth: of no query": lambda m: m.worth("m1", 5),
     "observe: no draft": lambda m: m.episode().observe(5),
@@ -67,6 +74,7 @@ BAD_CALLS = {
     "add: texts for messages": lambda m: m.add(["a cat", "a dog"]),
     "add: status": lambda m: m.add("a dog", status="lost"),
     "add: ttl without end": lambda m: m.add("a dog", ttl=math.inf),
+    "commit: no bank": lambda m: m.commit(None),
     "add: two ends": lambda m: m.add("a dog", ttl=5, expires_at="2030-01-01"),
     "add: infer that is no switch": lambda m: m.add("a dog", infer="yes"),
     "add: never valid": lambda m: m.add("a dog", valid_from="2025-01-01", valid_to="2024-01-01"),

@@ -106,6 +106,19 @@ def test_a_broken_file_is_named_with_its_path_and_stops_no_other(tmp_path: Path)
     assert "torn.py: ModuleNotFoundError" in ran.stderr.splitlines()[-1]
 
 
+def test_show_says_why_an_entry_point_cannot_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('no engine here')\n")
+    package = tmp_path / "broken-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[keepworth.methods]\nbroken-one = broken_module:METHOD\n")
+    ran = python("-m", "keepworth", "methods", "show", "broken-one", also=tmp_path)
+    assert ran.returncode == 2
+    assert "The method 'broken-one' cannot be loaded." in ran.stderr
+    assert "the entry point broken_module:METHOD: RuntimeError: no engine here" in " ".join(ran.stderr.split())
+    assert "There is no method" not in ran.stderr
+
+
 def test_memory_methods_are_tagged_by_kind() -> None:
     for method in methods().values():
         if method.kind in ("policy", "writer", "memory_module", "study") and method.name != "mlp":

@@ -29,7 +29,7 @@ TOOLS = {
     *("delete_memory", "memory_history", "start_episode", "report_outcome", "rollback_episode"),
 }
 LOOK = {"search_memories", "get_memory", "list_memories", "memory_history"}
-NO_INTEGER = "top_k should be a valid integer, unable to parse string as an integer"
+NO_INTEGER = 'top_k should be a whole number, or "auto"'
 NO_STRING = "should be a valid string"
 CHANGE = {"update_memory", "supersede_memory", "delete_memory", "rollback_episode"}
 

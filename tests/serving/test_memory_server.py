@@ -333,10 +333,10 @@ def test_a_wrong_field_is_said_in_words(server: MemoryServer) -> None:
 
         assert about("GET", "/items?limit=0") == (
             'limit should be greater than or equal to 1, got "0".',
-            "Change limit: it should be greater than or equal to 1.",
+            "Change limit.",
         )
         named = about("POST", "/search", {"query": "x", "user_id": ["ana"]})
-        assert named[1] == "Change user_id: it should be a valid string."
+        assert named[1] == "Change user_id."
         assert about("POST", "/search", {}) == ("query is missing here.", "Send query.")
         assert about("POST", "/search", {"query": "x", "user": "ana"})[1].startswith("Did you mean 'user_id'?")
 

@@ -104,7 +104,7 @@ def test_the_command_line_and_lines_of_an_export_name_the_zone(tmp_path: Path) -
     for words in (*verbs, ["token", "add", "--days", "3"], ["token", "list"]):
         done = command(*words, "--json", "--file", file)
         assert done.exit_code == 0, done.output
-        assert [place for line in done.output.splitlines() for place in bare(json.loads(line))] == []
+        assert [place for line in done.output.splitlines() if line[0] == "{" for place in bare(json.loads(line))] == []
         plain = command(*words, "--file", file).output
         assert not re.search(rf"{BARE.pattern}(?![Z\d.:])", plain), plain
     (tmp_path / "lines.jsonl").write_text(lines)

@@ -21,7 +21,8 @@ class KeepworthError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.message} {self.fix}".strip()
+        stop = "." if self.message and self.fix and self.message[-1] not in ".!?:;" else ""
+        return f"{self.message}{stop} {self.fix}".strip()
 
     def _render_traceback_(self) -> list[str]:
         """Returns what IPython and Jupyter, which call this, show in place of the traceback."""

@@ -13,7 +13,7 @@ from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, say_text, working
 from keepworth.evaluation.paper_system import PaperSystem
 from keepworth.evaluation.verdicts import ABSENT, GAIN, NEAR, RULE, STALE, VERDICTS, command_gone, is_dirty
-from keepworth.registry import KINDS, PACKAGE, TAGS, broken, evidence, file_of, methods, spelling
+from keepworth.registry import KINDS, PACKAGE, TAGS, broken, evidence, failed_entry, file_of, methods, spelling
 
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
@@ -68,6 +68,8 @@ def show(
     """Print a method's claim, what differs from its paper, and what was measured."""
     every = (method for kind in KINDS for method in methods(kind).values())
     of_name = [method for method in every if spelling(method.name) == spelling(name)]
+    if not of_name and (failed := failed_entry(name)) is not None:
+        raise KeepworthError(f"The method {name!r} cannot be loaded.", f"Mend {failed.path}: {failed.reason}")
     if not of_name:
         raise UnknownName("method", name, methods())
     for method in of_name:

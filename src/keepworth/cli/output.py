@@ -32,11 +32,14 @@ class OutputFailed(KeepworthError):
 
 def open_streams() -> None:
     """Gives a process without standard input, output or error, as services and `>&-` start it, ones that hold nothing. Or else
-    Python has None in their place, and the next file that is opened takes their number."""
+    Python has None in their place, and the next file that is opened takes their number. An output that is closed refuses what is
+    written, as a full disk does, so that a command whose result is lost says so."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    for name, mode in (("stdin", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 

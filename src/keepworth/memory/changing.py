@@ -365,7 +365,7 @@ class Changes:
             InvalidText, InvalidFilter: The text, or the name, is none.
             InvalidScope, UnknownEpisode: As for `add`.
         """
-        named, more = plain_metadata(name), plain_metadata(metadata)
+        named, more = plain_metadata(name, "name"), plain_metadata(metadata)
         if not named:
             raise InvalidFilter("put was given no name, under which there is one item: pass name={...}, or use add")
         if text is not None:

@@ -591,13 +591,13 @@ def _flat(name: object, value: object) -> bool:
     return value is None or type(value) is bool or (type(value) is int and -(2**63) <= value < 2**63)
 
 
-def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata as the file will give it back. Raises InvalidText if it is not plain data."""
+def plain_metadata(metadata: Mapping[str, Any] | None, what: str = "metadata") -> dict[str, Any]:
+    """Return metadata, which the caller gave as `what`, as the file will give it back. Raises InvalidText if it is not plain."""
     if metadata is None or metadata == {}:
         return {}
     if not isinstance(metadata, Mapping):
         raise InvalidText(
-            f"metadata is no dictionary but {metadata!r:.40}: give names with values, such as {{'topic': 'food'}}"
+            f"{what} is no dictionary but {metadata!r:.40}: give names with values, such as {{'topic': 'food'}}"
         )
     if type(metadata) is dict and all(_flat(name, value) for name, value in metadata.items()):
         return metadata.copy()

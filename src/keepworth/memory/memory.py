@@ -911,7 +911,9 @@ class Memory(Changes):
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Carry out on the memory, in one transaction, the operations that were done on a bank of it. If the memory changed
-        meanwhile, an operation may no longer apply, and its outcome says so. Raises InvalidScope."""
+        meanwhile, an operation may no longer apply, and its outcome says so. Raises InvalidScope, InvalidFilter."""
+        if not isinstance(bank, Bank):
+            raise InvalidFilter(f"commit takes a bank, got {bank!r:.40}: give one that `memory.bank()` made")
         if not self.scopes.changeable.contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)

@@ -144,7 +144,7 @@ def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "fi
         message, fix, value = f"{about} is missing {where}.", f"Send {about}.", None
     else:
         should = first["msg"].partition(" should ")[2] or f"be another value ({first['msg']})"
-        message, fix = f"{about} should {should}, got {brief(value)}.", f"Change {about}: it should {should}."
+        message, fix = f"{about} should {should}, got {brief(value)}.", f"Change {about}."
     return NotServed(message, fix, status=422, about=about, value=value)
 
 

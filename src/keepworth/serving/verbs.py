@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema, WrapValidator
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, WrapValidator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from keepworth.base.errors import KeepworthError
 from keepworth.memory import errors
@@ -119,8 +120,15 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 def pass_auto(value: Any, check: Callable[[Any], int]) -> Any:
-    """Return "auto" as it is, and another value as it is checked, so that errors are those of a number."""
-    return value if value == "auto" else check(value)
+    """Return "auto" as it is, and another value as it is checked; the error for another text names "auto"."""
+    if value == "auto":
+        return value
+    try:
+        return check(value)
+    except ValidationError as error:
+        if any(one["type"].startswith("int_") for one in error.errors(include_url=False, include_context=False)):
+            raise PydanticCustomError("number_or_auto", 'Input should be a whole number, or "auto"') from error
+        raise
 
 
 def number_or_auto(most: int) -> JsonDict:

@@ -791,7 +791,8 @@ class Search:
         if unreachable and request.mode != "lexical" and request.reranker is None:
             raise InvalidFilter(
                 f"threshold={request.threshold:g} leaves nothing, whatever is asked: the highest score of a "
-                f"{request.mode} search is 1; with mode='dense' the score is the cosine"
+                f"{request.mode} search is 1",
+                "Give a lower one; with mode='dense' the score is the cosine.",
             )
         self.corpus, self.ranked, self.embedder = corpus, searched or corpus, embedder
         self.request, self.time, self.proven = request, time, proven

@@ -96,7 +96,7 @@ async def used(client: Any) -> None:
         ("search_memories", {}, "query is missing in search_memories. Send query."),
         ("search_memories", {"query": "x", "top_k": "many"}, f'{NO_INTEGER}, got "many". Change top_k'),
         ("list_memories", {"limit": 0}, "limit should be greater than or equal to 1, got 0."),
-        ("add_memory", {"text": ["x"]}, f'text {NO_STRING}, got ["x"]. Change text: it {NO_STRING}.'),
+        ("add_memory", {"text": ["x"]}, f'text {NO_STRING}, got ["x"]. Change text.'),
         (
             "list_memories",
             {"limits": 5},

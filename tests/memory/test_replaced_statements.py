@@ -297,6 +297,13 @@ def test_replacement_rules_accept_any_text(text: str) -> None:
             ["Our team meeting is on Wednesday at 10.", "No, it's Thursday now."],
             ["Our team meeting is on Thursday at 10."],
         ),
+        (["The server runs on port 8080.", "No, the port is 9090."], ["The server runs on port 9090."]),
+        (["The rent is 900 euros.", "No, the rent is 950."], ["No, the rent is 950."]),
+        (["Der Server läuft auf Port 8080.", "Nein, der Port ist 9090."], ["Der Server läuft auf Port 9090."]),
+        (
+            ["The server runs on port 8080.", "No, the budget is 9090."],
+            ["The server runs on port 8080.", "No, the budget is 9090."],
+        ),
         (["Das Meeting ist am Mittwoch.", "Nein, jetzt ist es am Donnerstag."], ["Das Meeting ist am Donnerstag."]),
         (["Das Meeting ist am Mittwoch.", "Stimmt nicht, es ist am Donnerstag."], ["Das Meeting ist am Donnerstag."]),
     ],

@@ -28,6 +28,12 @@ _AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
 LONGEST_OLDER = 400
 """The most characters of a statement in which a value is looked for."""
 _WORD = re.compile(r"[\w$€£%][\w$€£%:.,'-]*[\w$€£%]|[\w$€£%]")
+_FIGURES = r"[$€£]?\d(?:[\d.,:]*\d)?[$€£%]?"
+_NAMED_NUMBER = re.compile(
+    rf"(?:the|my|our|its|der|die|das|mein|meine|unser|unsere|le|la|mon|ma|el|mi) (?P<noun>[^\W\d]+) "
+    rf"(?:is|ist|est|es) (?P<number>{_FIGURES})",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[$€£]?\d[\d.,:]*[$€£%]?")
 
 
@@ -159,9 +165,22 @@ def bare_value(text: str) -> tuple[str, ...]:
     return words
 
 
+def named_value(text: str) -> tuple[str, str]:
+    """Return the noun and the number of a correction of both, as in "No, the port is 9090."; empty ones for other texts."""
+    if around("corrects").search(spell_out(text)) is None:
+        return "", ""
+    match = _NAMED_NUMBER.fullmatch(without("change", without("corrects", spell_out(text))))
+    return (match["noun"], match["number"]) if match is not None else ("", "")
+
+
 def with_value(old: str, new: str) -> str:
     """Return the older statement with the value that the newer one tells without a sentence, or "" where it has no value of that
     kind, or several: "My flight is at 7am on Saturday." of "My flight is at 7am on Friday." and "Sorry, I meant Saturday."."""
+    noun, number = named_value(new)
+    if noun:
+        places = [match.span(1) for match in re.finditer(rf"\b{re.escape(noun)} ({_FIGURES})", old, re.IGNORECASE)]
+        start, end = places[0] if len(places) == 1 else (0, 0)
+        return f"{old[:start]}{number}{old[end:]}" if old[start:end] not in ("", number) else ""
     value = bare_value(new)
     kinds = _kinds_of_value(value)
     if not kinds or max(len(old), len(new)) > LONGEST_OLDER:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.change_frames import bare_value, with_value
+from keepworth.memory.change_frames import bare_value, named_value, with_value
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
@@ -74,6 +74,9 @@ class Facts:
                 gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
                 if bare_value(fact.text):
                     fact, gone = _completed(fact, () if _follows(fact, finished) else gone)
+                elif named_value(fact.text)[0]:
+                    fact, completed = _completed(fact, near)
+                    gone = completed or gone
                 elif corrected_one := _corrected(fact, near, finished):
                     gone = [corrected_one]
                 yield _taking_over(fact, gone)
@@ -194,7 +197,7 @@ def _message_of(fact: StatedFact, finished: Finished) -> Mapping[str, Any]:
 def _corrected(fact: StatedFact, near: Sequence[Item], finished: Finished) -> Item | None:
     """Returns the item that a message tells another value of, where `corrected` has made a statement of this value."""
     text = _message_of(fact, finished).get("content")
-    if not isinstance(text, str) or not bare_value(text):
+    if not isinstance(text, str) or not (bare_value(text) or named_value(text)[0]):
         return None
     return next((item for item in near if with_value(item.text, text) == fact.text), None)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from keepworth.memory.change_frames import bare_value, with_value
+from keepworth.memory.change_frames import bare_value, named_value, with_value
 from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.memory.speech import reacts, statements
@@ -44,7 +44,7 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
 def corrected(text: str, before: str) -> str:
     """Returns a correction of `before` as a statement of its own, or "": "No, it's 7." after "My gate is 5." is "My gate is
     7."."""
-    if bare_value(text):
+    if bare_value(text) or named_value(text)[0]:
         stated_before = [statement.text for statement in statements(before)]
         return next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
     match = _RULES.anew.match(put_forward(" ".join(text.split())))

@@ -298,6 +298,11 @@ def test_replacement_rules_accept_any_text(text: str) -> None:
             ["Our team meeting is on Thursday at 10."],
         ),
         (["The server runs on port 8080.", "No, the port is 9090."], ["The server runs on port 9090."]),
+        (["The room has 30 seats.", "No, it's 40 seats."], ["The room has 40 seats."]),
+        (["I drink black coffee.", "Sorry, I meant tea."], ["I drink black tea."]),
+        (["The train leaves at 8:30 pm.", "Sorry, I meant 9:15 pm."], ["The train leaves at 9:15 pm."]),
+        (["Mon vol est lundi.", "Non, c'est mardi."], ["Mon vol est mardi."]),
+        (["Mi vuelo es el lunes.", "No, es el martes."], ["Mi vuelo es el martes."]),
         (["The rent is 900 euros.", "No, the rent is 950."], ["No, the rent is 950."]),
         (["Der Server läuft auf Port 8080.", "Nein, der Port ist 9090."], ["Der Server läuft auf Port 9090."]),
         (
@@ -321,3 +326,45 @@ def test_a_correction_in_a_conversation_of_its_own_keeps_the_words_of_the_note_t
         for text in ("My flight is at 7am on Friday.", "Sorry, I meant Saturday."):
             memory.add([{"role": "user", "content": text}], infer=True)
         assert [item.text for item in memory.get_all()] == ["My flight is at 7am on Saturday."]
+
+
+@pytest.mark.parametrize(
+    ("conversation", "notes"),
+    [
+        # A value that answers a question corrects nothing, nor does one that only says what day it is.
+        (
+            [
+                ("user", "My flight is on Monday."),
+                ("assistant", "Which day suits you for the dentist?"),
+                ("user", "Friday."),
+            ],
+            ["My flight is on Monday."],
+        ),
+        (
+            [("user", "My flight is on Friday."), ("assistant", "What day is it?"), ("user", "It's Monday.")],
+            ["My flight is on Friday."],
+        ),
+        ([("user", "My flight is on Friday."), ("user", "It's Monday.")], ["My flight is on Friday."]),
+        # A new state is told of what was said earlier, too.
+        (
+            [("user", "I drink coffee."), ("user", "Which film is on?"), ("user", "These days it's tea.")],
+            ["I drink tea."],
+        ),
+    ],
+)
+def test_a_value_that_answers_or_tells_the_day_leaves_older_statements_as_they_are(
+    conversation: list[tuple[str, str]], notes: list[str]
+) -> None:
+    with Memory(":memory:") as memory:
+        memory.add([{"role": role, "content": text} for role, text in conversation], infer=True)
+        texts = [item.text for item in memory.get_all()]
+    assert [text for text in texts if "flight" in text or "drink" in text] == notes
+
+
+def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another() -> None:
+    with Memory(":memory:") as memory:
+        for name, text in (("Bob", "My flight is at 7am on Friday."), ("Ana", "Sorry, I meant Saturday.")):
+            memory.add([{"role": "user", "name": name, "content": text}], infer=True)
+        texts = [item.text for item in memory.get_all()]
+    assert "Bob: My flight is at 7am on Friday." in texts
+    assert not any("Saturday" in text and "flight" in text for text in texts)

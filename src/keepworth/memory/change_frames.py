@@ -25,8 +25,8 @@ LONGEST_BARE = 6
 """The most words of a sentence that is hardly more than a value."""
 _ENDING = re.compile(r"[.!,;:]+(?= |$)")
 _AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
-LONGEST_OLDER = 400
-"""The most characters of a statement in which a value is looked for."""
+LONGEST_CORRECTION, LONGEST_OLDER = 100, 400
+"""The most characters of a correction, and of an older statement in which a value is looked for."""
 _WORD = re.compile(r"[\w$€£%][\w$€£%:.,'-]*[\w$€£%]|[\w$€£%]")
 _FIGURES = r"[$€£]?\d(?:[\d.,:]*\d)?[$€£%]?"
 _NAMED_NUMBER = re.compile(
@@ -34,7 +34,7 @@ _NAMED_NUMBER = re.compile(
     rf"(?:is|ist|est|es) (?P<number>{_FIGURES})",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"[$€£]?\d[\d.,:]*[$€£%]?")
+_NUMBER = re.compile(_FIGURES)
 
 
 def around(name: str) -> re.Pattern[str]:
@@ -155,19 +155,28 @@ def about_bare_value(olds: Sequence[str], new: str) -> int | None:
 def bare_value(text: str) -> tuple[str, ...]:
     """Return the words of the value that a statement tells without saying of what, as in "Sorry, I meant Saturday"; () for one
     that says more."""
-    after = _sentence(text)
+    after = _sentence(text) if len(text) <= LONGEST_CORRECTION else None
     if after is None or len(after.words) > LONGEST_BARE:
         return ()
     bare = around("bare").match(" ".join(after.words))
     words = _without_article(after.words[len(bare[0].split()) :] if bare is not None else after.words)
-    if not _kinds_of_value(words) or (bare is None and not stem_list("verbs").isdisjoint(after.stems)):
-        return ()
-    return words
+    return words if _kinds_of_value(words, whole=bare is None) else ()
+
+
+def corrects(text: str) -> bool:
+    """Return whether a short text has words that correct what was said, such as "sorry" at its head, or "I meant"."""
+    return len(text) <= LONGEST_CORRECTION and around("corrects").search(spell_out(text)) is not None
+
+
+def tells_of_a_new_state(text: str) -> bool:
+    """Return whether a short text says that something is so now, and corrects nothing: "These days it's tea."."""
+    after = _sentence(text) if len(text) <= LONGEST_CORRECTION else None
+    return after is not None and after.changed and not corrects(text)
 
 
 def named_value(text: str) -> tuple[str, str]:
     """Return the noun and the number of a correction of both, as in "No, the port is 9090."; empty ones for other texts."""
-    if around("corrects").search(spell_out(text)) is None:
+    if not corrects(text):
         return "", ""
     match = _NAMED_NUMBER.fullmatch(without("change", without("corrects", spell_out(text))))
     return (match["noun"], match["number"]) if match is not None else ("", "")
@@ -190,7 +199,7 @@ def with_value(old: str, new: str) -> str:
         (words[at].start(), words[at + size - 1].end())
         for size in range(LONGEST_VALUE, 0, -1)
         for at in range(len(words) - size + 1)
-        if kinds & _kinds_of_value([word[0] for word in words[at : at + size]])
+        if kinds & _kinds_of_value([word[0] for word in words[at : at + size]], whole=True)
         and words[at][0].lower() not in _before_values()
     ]
     places = [
@@ -224,15 +233,16 @@ def _has_value(old: str, words: Sequence[str], kinds: frozenset[str]) -> bool:
     return any(kinds & _kinds_of_value(phrase) for phrase in phrases) and not _content(words) <= _content(behind)
 
 
-def _kinds_of_value(words: Sequence[str]) -> frozenset[str]:
-    """Return of which kinds of values, of which one holds at a time, a phrase is."""
+def _kinds_of_value(words: Sequence[str], *, whole: bool = False) -> frozenset[str]:
+    """Return of which kinds of values, of which one holds at a time, a phrase is. whole: all of its words name the value, and not
+    only the last, as in "drink coffee"."""
     words = _without_article(words)
     if not words:
         return frozenset()
     text = " ".join(words).lower()
-    if (len(words) > 1 and is_number(words[0])) or (len(words) > 2 and is_number(words[1])):
+    if (len(words) > 1 and is_number(words[0])) or (len(words) > 2 and is_number(words[1]) and not whole):
         return frozenset(["counted " + " ".join(sorted(_content([word for word in words if not is_number(word)])))])
-    kinds = kinds_of(text) or kinds_of(words[-1].lower())
+    kinds = kinds_of(text) or (frozenset() if whole else kinds_of(words[-1].lower()))
     for name in ("colours", "languages"):
         if text in word_list(name):
             kinds |= {name}

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.change_frames import bare_value, named_value, with_value
+from keepworth.memory.change_frames import bare_value, named_value, tells_of_a_new_state, with_value
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
+from keepworth.memory.speech import ends_in_question
 from keepworth.memory.told_changes import FITTED_TO
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
@@ -72,13 +73,10 @@ class Facts:
                 gone = [item for item in near if item not in later]
                 nearness = {item.id: cosine for item, cosine in like} if bank.encoder_name == FITTED_TO else None
                 gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
-                if bare_value(fact.text):
-                    fact, gone = _completed(fact, () if _follows(fact, finished) else gone)
-                elif named_value(fact.text)[0]:
-                    fact, completed = _completed(fact, near)
-                    gone = completed or gone
-                elif corrected_one := _corrected(fact, near, finished):
-                    gone = [corrected_one]
+                same = [
+                    item for item in near if item not in later and _may_correct(fact.speaker, item.provenance.speaker)
+                ]
+                fact, gone = _corrects_value(fact, gone, same, finished)
                 yield _taking_over(fact, gone)
             return
         similar = [[item for item, _ in _like(parsed_claim(fact.text), bank)] for fact in facts]
@@ -121,7 +119,9 @@ def _claims(text: str, message: Mapping[str, Any], speaker: str, said_at: str) -
     if speaker == "assistant":
         return claims(text, at, speaker=speaker)
     before = message.get("before")
-    anew = corrected(text, before) if isinstance(before, str) else ""
+    asked = message.get("asked")
+    question = ends_in_question(asked) if isinstance(asked, str) else ""
+    anew = corrected(text, before, question) if isinstance(before, str) else ""
     return [replace(claim, news=True) for claim in claims(anew, at)] if anew else claims(text, at)
 
 
@@ -194,12 +194,30 @@ def _message_of(fact: StatedFact, finished: Finished) -> Mapping[str, Any]:
     return messages[fact.turn] if 0 <= fact.turn < len(messages) else {}
 
 
-def _corrected(fact: StatedFact, near: Sequence[Item], finished: Finished) -> Item | None:
-    """Returns the item that a message tells another value of, where `corrected` has made a statement of this value."""
+def _corrects_value(
+    fact: StatedFact, gone: list[Item], near: Sequence[Item], finished: Finished
+) -> tuple[StatedFact, list[Item]]:
+    """Returns a statement that corrects the value of an older one with the rest of its words, and what it replaces; any other
+    statement as it is. A value alone replaces nothing if the same person said something else just before, unless it tells of a
+    new state ("These days it's tea."): what the value is of would be lost.
+
+    Args:
+        fact: The statement.
+        gone: The items that it replaces by the other rules.
+        near: Items that are like it, which the same person said before it.
+        finished: The conversation.
+    """
+    if bare_value(fact.text):
+        any_item = tells_of_a_new_state(fact.text) or not _follows(fact, finished)
+        return _completed(fact, [item for item in gone if item in near] if any_item else [])
+    if named_value(fact.text)[0]:
+        completed, replaced = _completed(fact, near)
+        return completed, replaced or gone
     text = _message_of(fact, finished).get("content")
-    if not isinstance(text, str) or not (bare_value(text) or named_value(text)[0]):
-        return None
-    return next((item for item in near if with_value(item.text, text) == fact.text), None)
+    if isinstance(text, str) and (bare_value(text) or named_value(text)[0]):
+        # `corrected` made this statement of the one before.
+        return fact, [item for item in near if with_value(item.text, text) == fact.text][:1] or gone
+    return fact, gone
 
 
 def _follows(fact: StatedFact, finished: Finished) -> bool:
@@ -212,8 +230,8 @@ def _follows(fact: StatedFact, finished: Finished) -> bool:
 
 
 def _completed(fact: StatedFact, gone: Sequence[Item]) -> tuple[StatedFact, list[Item]]:
-    """Returns a statement that tells a value alone with the words of the item that it replaces, and this item: the one of `gone`
-    that has a value of the same kind. It replaces none where there is no such item, for what the value is of would be lost."""
+    """Returns a statement that tells a value alone with the words of the first of some items that has a value of the same kind,
+    and this item; the statement as it is, and none, where none has."""
     for item in gone:
         if text := with_value(item.text, fact.text):
             return replace(fact, text=text), [item]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from keepworth.memory.change_frames import bare_value, named_value, with_value
+from keepworth.memory.change_frames import bare_value, corrects, named_value, tells_of_a_new_state, with_value
 from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.memory.speech import reacts, statements
@@ -41,10 +41,21 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
     return given[:MOST_CLAIMS]
 
 
-def corrected(text: str, before: str) -> str:
+def corrected(text: str, before: str, question: str = "") -> str:
     """Returns a correction of `before` as a statement of its own, or "": "No, it's 7." after "My gate is 5." is "My gate is
-    7."."""
+    7.".
+
+    Args:
+        text: What somebody says.
+        before: What the same person said before it.
+        question: What was asked of that person meanwhile: then a value alone is an answer, unless words of correction are beside
+            it.
+    """
+    if question and not corrects(text):
+        return ""
     if bare_value(text) or named_value(text)[0]:
+        if not (corrects(text) or tells_of_a_new_state(text)):
+            return ""  # "It's Monday."
         stated_before = [statement.text for statement in statements(before)]
         return next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
     match = _RULES.anew.match(put_forward(" ".join(text.split())))

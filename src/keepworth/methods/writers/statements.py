@@ -81,7 +81,7 @@ class Statements:
                 before = message.get("before", last_texts.get(name))
                 last_texts[name] = text
                 if isinstance(before, str) and not of_agent:
-                    text = corrected(text, before) or text
+                    text = corrected(text, before, question) or text
                 stated = statements(text, question=question, of_agent=of_agent)
                 if isinstance(before, str) and not of_agent:
                     stated = [claim for claim in stated if claim.asked_to_keep or not _asks_again(claim.text, before)]

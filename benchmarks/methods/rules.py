@@ -330,11 +330,15 @@ RULES: dict[str, Rule] = {
         part=f"One small world. {NOT_THE_PAPERS}",
         claim="Memory recovers more than half of what forward-backward loses where observations flicker.",
     ),
-    "conservative_forward_backward": one(
-        "few: plain",
-        "few: drawn choices",
-        room=[("few: plain", "few: rule")],
-        part=f"One small world, and few logs; many, and many that are alike, were not measured. {NOT_THE_PAPERS}",
+    "conservative_forward_backward": rule(
+        {
+            **{
+                kind: above(f"{kind}: plain", f"{kind}: drawn choices", room=[(f"{kind}: plain", f"{kind}: rule")])
+                for kind in ("few", "one way")
+            },
+            "good": {"level": ["good: plain"]},
+        },
+        part=f"One small world. {NOT_THE_PAPERS}",
     ),
     **{
         name: rule(

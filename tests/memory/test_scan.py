@@ -15,8 +15,9 @@ from keepworth.base.errors import UnknownName
 from keepworth.cli.main import main
 from keepworth.memory.errors import InvalidText, RefusedText
 from keepworth.memory.item import Provenance, Status
+from keepworth.memory.patterns import read_file, split_alternatives
 from keepworth.memory.scan import HELD_FOR, Scan, scan_of
-from keepworth.memory.sensitive import HIDDEN, PERSONAL, SECRETS, SensitiveSpan, sensitive, without_secrets
+from keepworth.memory.sensitive import HIDDEN, PERSONAL, ROOTS, SECRETS, SensitiveSpan, sensitive, without_secrets
 from keepworth.memory.store.checks import check
 from tests.memory.helpers import finds
 
@@ -197,6 +198,14 @@ def test_a_password_alone_is_taken_out_of_its_sentence(text: str, value: str) ->
     assert hidden == text.replace(value, HIDDEN)
     assert without_secrets(hidden) == hidden
     assert ALL.redacted(ALL.redacted(text)) == ALL.redacted(text)
+
+
+def test_each_word_for_a_password_has_a_beginning_for_which_texts_are_looked_through() -> None:
+    words = [
+        word for section in ("called", "numbered") for text in read_file("passwords")[section].values()
+        for word in split_alternatives(text)
+    ]  # fmt: skip
+    assert [word for word in words if ROOTS.search(word) is None] == []
 
 
 @given(st.text(max_size=300))

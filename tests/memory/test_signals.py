@@ -285,3 +285,21 @@ def test_unknown_signals_are_refused() -> None:
         episode.signal("thanks", reply="no")
     with pytest.raises(InvalidText, match="signal:a:b"):
         episode.reward(1.0, source="signal:a:b")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply", "rewarded"),
+    [
+        ("Run make docs.", "Nope", True),
+        ("Run make docs. Do you need anything else?", "Nope", False),
+        ("Run make docs. Do you need anything else?", "👎", True),
+    ],
+)
+def test_a_no_to_a_question_of_the_answer_is_no_correction(answer: str, reply: str, rewarded: bool) -> None:
+    memory = opened()
+    memory.add(FAST)
+    with memory.episode("how do I build the docs") as episode:
+        episode.search(top_k=1)
+        episode.act(answer)
+        episode.signal(reply=reply)
+    assert bool(sources(memory, episode.id)) == rewarded

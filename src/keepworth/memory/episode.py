@@ -235,7 +235,7 @@ class LiveEpisode:
         if bool(name) + bool(reply) + (failed is not None) != 1:
             raise InvalidFilter("a signal is one of a name, a reply, or a tool that failed or not: give exactly one")
         if reply:
-            name = read_reply(worded(reply, "the reply"), self.task)
+            name = read_reply(worded(reply, "the reply"), self.task, self._action or "")
         elif failed is not None:
             name = read_tool(
                 worded(command, "the command"), failed=failed, output=worded(output[-SIGNS:], "the output")

@@ -198,7 +198,7 @@ def _split_commands(line: str) -> Iterator[str]:
 # What the user says next.
 
 
-def read_reply(message: str, before: str = "") -> str:
+def read_reply(message: str, before: str = "", answer: str = "") -> str:
     """Return the signal in the user's next message; "" where it says nothing of the last answer.
 
     Some hundred signs are weighed: words of praise, of failure and the like in eight languages, how far the message says again
@@ -207,9 +207,10 @@ def read_reply(message: str, before: str = "") -> str:
     Args:
         message: The message, as the user wrote it.
         before: The user's message before it, which the answer answered; "" if unknown.
+        answer: The answer; "" if unknown. Where it ends in a question, "nope" may say no to it.
     """
     text = spoken(message)
-    if name := _read_sure(text):
+    if name := _read_sure(text, asked=answer.rstrip()[-1:] in _ASKS):
         return name
     rest = _without_thanks_to_others(text)
     if not rest.strip():
@@ -219,13 +220,24 @@ def read_reply(message: str, before: str = "") -> str:
     return name or ("new-subject" if rule == "new-subject" else "")
 
 
-def _read_sure(text: str) -> str:
-    """Return the signal of a wording that leaves no doubt, which no sign outweighs; "" for none."""
+_ASKS = ("?", "？", "؟")
+
+
+def _read_sure(text: str, *, asked: bool) -> str:
+    """Return the signal of a wording that leaves no doubt, which no sign outweighs; "" for none.
+
+    Args:
+        text: The message.
+        asked: Whether the answer before it ended in a question.
+    """
     opening = text[:OPENING]
     if not opening or _words("self", "any").search(opening):
         return ""
+    plain = _ENDING.sub("", opening)
     if len(text) <= SHORT and (
-        _words("scorn", "any").search(opening) or _words("scorn", "whole").fullmatch(_ENDING.sub("", opening))
+        _words("scorn", "any").search(opening)
+        or _words("scorn", "whole").fullmatch(plain)
+        or (not asked and _words("scorn", "alone").fullmatch(plain))
     ):
         return "correction"
     first, _, second = _divide_first(opening)

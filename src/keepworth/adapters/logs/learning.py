@@ -73,7 +73,7 @@ def read_end(session: LogSession, index: int, allowed: Iterable[str]) -> TurnEnd
         if name:
             seen.append((number, find_signal(name)))
     closing = ["interrupt"] * turn.interrupted + ["revert"] * turn.taken_back
-    closing += [read_reply(turn.reply, turn.asked)] if turn.reply else []
+    closing += [read_reply(turn.reply, turn.asked, turn.answer)] if turn.reply else []
     seen += [(len(turn.steps), find_signal(name)) for name in closing if name]
     last = index == len(session.turns) - 1
     scores = [score for score in session.outcomes if score.turn == index or (score.turn < 0 and last)]

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gymnasium
@@ -158,13 +159,21 @@ def main(words: list[str] | None = None) -> None:
     pairs = itertools.product(options.seeds, options.arms)
     cells = spread(measure, [(arm, seed, options.updates) for seed, arm in pairs], options.processes)
 
-    def report(rows: list[Row]) -> Row:
-        unit = (
-            f"share of steps that are paid, over four tasks that were named after {options.updates:,} updates from logs"
-        )
-        return {"seeds": options.seeds, "unit": unit, "cells": rows}
+    collect_shares("flicker", words, options, cells)
 
-    collect("flicker", words, options.json, cells, report, ("torch", "gymnasium", "numpy"))
+
+def collect_shares(name: str, words: list[str] | None, options: Namespace, cells: Iterable[Row]) -> None:
+    """Prints and writes cells whose score is a share of paid steps.
+
+    Args:
+        name: Of the measurement.
+        words: What the command was given; of this process where None.
+        options: Of the command: json, seeds and updates.
+        cells: Measured as they are asked for.
+    """
+    unit = f"share of steps that are paid, over four tasks that were named after {options.updates:,} updates from logs"
+    about = {"seeds": options.seeds, "unit": unit}
+    collect(name, words, options.json, cells, lambda rows: {**about, "cells": rows}, ("torch", "gymnasium", "numpy"))
 
 
 if __name__ == "__main__":

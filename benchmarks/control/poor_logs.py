@@ -24,8 +24,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.control.cells import Row, cell_arguments, collect, spread
-from benchmarks.control.flicker import EPISODES, LABELLED, LOGGED, MOVES, PLACES, STEPS, Square, label, log
+from benchmarks.control.cells import Row, cell_arguments, spread
+from benchmarks.control.flicker import (
+    EPISODES,
+    LABELLED,
+    LOGGED,
+    MOVES,
+    PLACES,
+    STEPS,
+    Square,
+    collect_shares,
+    label,
+    log,
+)
 from keepworth.control.dials import Transition, behave
 from keepworth.control.run import TrainedAgent, play
 from keepworth.methods.control import forward_backward
@@ -116,13 +127,7 @@ def main(words: list[str] | None = None) -> None:
     every = itertools.product(options.seeds, options.kinds, options.arms)
     cells = spread(measure, [(arm, kind, seed, options.updates) for seed, kind, arm in every], options.processes)
 
-    def report(rows: list[Row]) -> Row:
-        unit = (
-            f"share of steps that are paid, over four tasks that were named after {options.updates:,} updates from logs"
-        )
-        return {"seeds": options.seeds, "unit": unit, "cells": rows}
-
-    collect("poor_logs", words, options.json, cells, report, ("torch", "gymnasium", "numpy"))
+    collect_shares("poor_logs", words, options, cells)
 
 
 if __name__ == "__main__":

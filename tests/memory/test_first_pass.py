@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
@@ -136,6 +137,19 @@ def test_recall_is_99_percent_of_an_exact_search(large: Path, options: dict[str,
     with opened(large) as memory:
         assert recall(memory, top_k=top_k, **options) >= 0.99
         assert uses_codes(memory)
+
+
+def test_the_first_search_asks_for_no_room_for_all_vectors(large: Path) -> None:
+    # Ten million vectors are more than the memory of the machine, and a system may refuse room that is never used.
+    with opened(large) as memory:
+        tracemalloc.start()
+        try:
+            memory.search(QUERIES[0], mode="dense")
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert uses_codes(memory)
+    assert most < COUNT * 256 * 4
 
 
 def test_scores_are_those_of_the_vectors(large: Path) -> None:

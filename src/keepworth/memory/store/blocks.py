@@ -253,10 +253,12 @@ def load(
     for name in before:
         select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
     room += scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
-    block = Block(dimension, 2 * room)  # room for new ones, which costs nothing until it is used
+    room += room // 4  # for new ones, which costs nothing until it is used
     if coded:
         centre = _centre(connection, set_id, made, dimension) if connection.in_file else None
-        block = CodeBlock(dimension, 2 * room, centre)
+        block: Block = CodeBlock(dimension, room, centre)
+    else:
+        block = Block(dimension, room)
     read = list(append_all(connection, set_id, made, block))
     for name, value in before.items():
         select(connection, f"PRAGMA {name} = {value}")

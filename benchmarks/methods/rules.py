@@ -116,8 +116,20 @@ def of_recipe(name: str, record: Mapping[str, Any]) -> Rule:
     )
 
 
+def remembers(part: str = "") -> Rule:
+    """The rule of what answers a question about a cue of eight steps before, beside a network without a memory."""
+    return one(
+        "mlp",
+        room=[("mlp at xi=8", 1.0)],
+        claim="In as many steps it answers more questions about a cue of eight steps before than a network without a memory.",
+        part=part,
+    )
+
+
 def of_module(name: str, record: Mapping[str, Any]) -> Rule:
-    return {"missing": f"It was trained with {record['seeds']} seed, so that no interval over seeds is there."}
+    if name == "mlp":
+        return {"off": "It remembers nothing: it is the control of the others."}
+    return remembers("The claim of its paper was not tried." if "claim was not tried" in record["sentence"] else "")
 
 
 MADE = {
@@ -364,7 +376,7 @@ RULES: dict[str, Rule] = {
         range=200.0,
         part=f"One world. {NOT_THE_PAPERS}",
     ),
-    "recurrent_ppo": {"missing": "It was trained with 1 seed, so that no interval over seeds is there."},
+    "recurrent_ppo": remembers(),
     "trmrl_ppo": rule(
         {
             f"{world}, {tasks}": {"level": [f"{world}, {tasks}: trmrl:window=16,layers=1 over gru"]}

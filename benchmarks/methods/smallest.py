@@ -214,7 +214,7 @@ def commands() -> list[Smallest]:
         Smallest("objectives", f"{run}.methods.objectives gspo {small}", trained, (), 30),
         Smallest("ladder", f"{run}.control.ladder --memories gru mlp --rungs 4 --seeds 0 --seconds 4 --json {{out}}/cells.json",
                  cells("success"), (), 20),
-        Smallest("modules", f"{run}.methods.memories --out {{out}}", arms("gru at xi=4", "mlp at xi=4"), tuple(modules), 10),
+        Smallest("modules", f"{run}.methods.memories --out {{out}}", arms("gru at xi=8", "mlp at xi=8"), tuple(modules), 10),
         Smallest("predictions", f"{run}.control.predictions --worlds keepworth/Cue8-v0 --arms none latent --seeds 0 --steps 2048 "
                  "--json {out}/cells.json", cells("whole"), tuple(predictions), 20, "popgym"),
         Smallest("off_policy", f"{run}.control.off_policy --steps 100 --seeds 0 --arms RSAC RTD3 RDPG --json {{out}}/cells.json",

@@ -37,7 +37,7 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     (xi,) = {cell["xi"] for cell in ladder["cells"]}
     others = [other for other in ("mlp", "gru") if other != name]
     comparisons = [gap(other, success[name], success[other]) for other in others]
-    sentence = f"Cue {xi} steps before, after as many steps: {np.mean(success[name]):.2f}"
+    sentence = f"Cue {xi} steps before, {ladder['unit'].rpartition(', ')[2]}: {np.mean(success[name]):.2f}"
     sentence += "" if name == "mlp" else f", mlp {np.mean(success['mlp']):.2f}"
     sentence += f", chance {ladder['chance']}"
     if name not in ("mlp", "gru"):

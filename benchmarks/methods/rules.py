@@ -129,7 +129,7 @@ def remembers(part: str = "") -> Rule:
 def of_module(name: str, record: Mapping[str, Any]) -> Rule:
     if name == "mlp":
         return {"off": "It remembers nothing: it is the control of the others."}
-    return remembers("The claim of its paper was not tried." if "claim was not tried" in record["sentence"] else "")
+    return remembers("One world, and a few thousand weights." if "claim was not tried" in record["sentence"] else "")
 
 
 MADE = {
@@ -385,7 +385,6 @@ RULES: dict[str, Rule] = {
         },
         part="Two of three planned seeds, and other worlds than the paper's.",
     ),
-    "trmrl.memory_module": {"missing": "It was trained with 1 seed, so that no interval over seeds is there."},
     # a stage and a policy that is no part of the table of streams
     "mmr": one(
         "plain search",

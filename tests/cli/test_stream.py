@@ -19,19 +19,15 @@ from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.memory import Memory
 from keepworth.registry import method
 from keepworth.worlds.streams import worlds
+from tests.slow import slow_but_for
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
-KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events", "updates")
 """A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,mixture,mixture+shuffled", "--length", "30", "--seeds", "3"]
 
 
 def stream(out: Path, *words: str) -> Result:
     return CliRunner().invoke(app, ["stream", *words, "--out", str(out)], catch_exceptions=False)
-
-
-def slow(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.slow)
 
 
 def test_stream_command_runs_arms_and_prints_verdicts(tmp_path: Path) -> None:
@@ -152,7 +148,7 @@ NO_ARMS = (
 NAMED = (*policies_of_cases(), "mixture+masked", "mixture+shuffled", *CONTROLS)
 
 
-@pytest.mark.parametrize("family", [each if each in KINDS_OF_STEP else slow(each) for each in GENERATED])
+@pytest.mark.parametrize("family", slow_but_for(["near-miss", "updates"], GENERATED))
 def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = run_job((family, "random", 0), NAMED, StreamConditions(length=6))
     assert [row.arm for row in rows] == list(NAMED)

@@ -20,6 +20,7 @@ from keepworth.methods.control.latent_reward import decomposition_loss
 from keepworth.registry import method
 from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Recall, Slope
+from tests.slow import slow_but_for
 
 SMALL: dict[str, Any] = {
     "steps": 900, "every": 300, "warmup": 300, "ratio": 0.5, "width": 32, "batch": 16, "length": 6, "learning_rate": 3e-3,
@@ -54,7 +55,7 @@ def make(name: str, **settings: Any) -> OffPolicyTrainer:
     return made
 
 
-@pytest.mark.parametrize("name", ["lare", "sequence_rl"])
+@pytest.mark.parametrize("name", slow_but_for(["lare"], ["lare", "sequence_rl"]))
 def test_each_method_gets_the_best_actions_of_a_slope(name: str) -> None:
     trainer = make(name)
     list(trainer.train())

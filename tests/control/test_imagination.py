@@ -19,6 +19,7 @@ from keepworth.methods.control.repo import bounded_losses
 from keepworth.registry import method
 from tests.control.resumed import check_resumed_weights
 from tests.control.worlds import Chain, Recall, Slope
+from tests.slow import slow_but_for
 
 SMALL: dict[str, Any] = {
     "steps": 900, "every": 300, "warmup": 200, "ratio": 0.2, "batch": 16, "length": 6, "width": 32, "learning_rate": 1e-2,
@@ -138,7 +139,7 @@ def test_model_and_critic_of_a_chain_are_those_of_dynamic_programming() -> None:
     assert values.tolist() == pytest.approx(best, abs=0.25)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", slow_but_for(["r2i"], METHODS))
 def test_a_sign_is_remembered(name: str) -> None:
     trainer = make(name, lambda: MemoryChain(length=3), ratio=0.35, horizon=3, length=5)
     list(trainer.train())
@@ -146,7 +147,7 @@ def test_a_sign_is_remembered(name: str) -> None:
     assert sum(episode[-1][2] for episode in logs) / 40 > 0.8  # chance is .5
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", slow_but_for(["r2i"], METHODS))
 def test_the_same_seed_gives_the_same_curve_and_a_stopped_run_goes_on_to_the_same_weights(name: str) -> None:
     short = {"steps": 240, "every": 80, "warmup": 80, "ratio": 0.1}
     curves = []

@@ -27,6 +27,7 @@ from keepworth.control.run import TrainedAgent, load_checkpoint, play, run
 from keepworth.control.settings import OffPolicySettings, SettingError
 from keepworth.registry import method
 from tests.control.worlds import Chain, Recall, Slope
+from tests.slow import slow_but_for
 
 SMALL = {
     "world": "small", "memory": "mlp", "learner": "iql", "action_input": False, "steps": 0, "logged": 400, "every": 400,
@@ -425,7 +426,7 @@ def test_labels_that_cannot_be_learned_are_named() -> None:
     assert [[step[2] for step in log] for log in untouched.episodes] == [[step[2] for step in log] for log in whole]
 
 
-@pytest.mark.parametrize("name", ["iql", "cql", "wsrl", "ss_orl"])
+@pytest.mark.parametrize("name", slow_but_for(["iql", "cql"], ["iql", "cql", "wsrl", "ss_orl"]))
 def test_each_method_gets_the_best_actions_of_a_slope_from_logs(name: str) -> None:
     draw = np.random.default_rng(0)
     logs = list(behave(Slope(), "conservative", lambda seen: draw.uniform(-2, 4, 1).astype("f4"), 100))

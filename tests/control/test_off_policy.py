@@ -25,6 +25,7 @@ from keepworth.control.settings import LEARNERS, OffPolicySettings, PpoSettings,
 from keepworth.control.spaces import BoundedActions
 from keepworth.registry import method
 from tests.control.worlds import BOX, Chain, Numbers, Recall, Slope
+from tests.slow import slow_but_for
 
 SMALL = OffPolicySettings(
     world="small", memory="gru", steps=400, every=100, warmup=60, ratio=0.2, width=16, batch=8, length=6, capacity=300
@@ -147,7 +148,7 @@ def test_soft_values_of_a_chain_are_those_of_dynamic_programming() -> None:
     assert np.abs(policy.numpy() - wanted).max() < 0.1
 
 
-@pytest.mark.parametrize("name", ["rdpg", "rtd3", "rsac"])
+@pytest.mark.parametrize("name", slow_but_for(["rtd3"], ["rdpg", "rtd3", "rsac"]))
 def test_each_method_gets_the_best_actions_of_a_slope(name: str) -> None:
     trainer = method("control_agent", name).make(
         Slope, "mlp", action_input=False, steps=1500, every=1500, warmup=300, ratio=0.5, width=32, batch=16, length=6,
@@ -186,7 +187,7 @@ def logs_of(world: Any, episodes: int) -> dict[str, Any]:
     return {"good": list(behave(world, "conservative", lambda seen: 1, episodes))}
 
 
-@pytest.mark.parametrize("hidden", ["zero", "stored", "burnt_in", "recomputed"])
+@pytest.mark.parametrize("hidden", slow_but_for(["zero", "stored"], ["zero", "stored", "burnt_in", "recomputed"]))
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(hidden: str, tmp_path: Path) -> None:
     logs = {} if hidden == "stored" else logs_of(Chain(), 5)
     shares = {PLAY: 0.5, "good": 0.5} if logs else {}

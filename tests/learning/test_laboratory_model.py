@@ -171,6 +171,7 @@ def test_the_command_says_where_the_model_is_and_the_digest_of_its_weights(capsy
     assert "There are lab-small." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_benchmarks_run_at_their_smallest_size_and_judge_by_the_one_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_pickle_that_another_sends_is_refused_and_not_read(tmp_path: Path) -> 
     assert not planted.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_learner_that_ends_or_differs_ends_the_run_by_name(batches: list[Any]) -> None:
     failing = leading("fails", 2)

@@ -115,6 +115,7 @@ def test_weights_and_memory_learn_from_the_same_reward(tmp_path: Path, reader: s
     assert all(row["memory/rewarded"] == 32 for row in RunFolder.open(run.path).metrics())
 
 
+@pytest.mark.slow
 def test_two_trainings_with_one_memory_do_not_mix(tmp_path: Path, reader: str, file: Path) -> None:
     runs: dict[str, TrainedRun] = {}
 

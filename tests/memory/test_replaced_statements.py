@@ -13,6 +13,7 @@ from benchmarks.memory.changes import measure, say
 from keepworth import Memory
 from keepworth.memory.item import Item
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by, replaces, score
+from tests.slow import slow_but_for
 
 LISTS = json.loads(Path(__file__).with_name("changes.json").read_text("utf-8"))
 """Statements with what changes them ("changes", with others that stay) and with what only looks like it ("near_misses"), by
@@ -73,7 +74,7 @@ def test_another_value_of_the_same_attribute_replaces(half: str, encoder: str) -
     assert shares["mistaken"]["count"] <= 2
 
 
-@pytest.mark.parametrize("encoder", CLOSED)
+@pytest.mark.parametrize("encoder", slow_but_for(["minilm"], CLOSED))
 def test_change_among_several_statements_closes_the_changed(encoder: str | None) -> None:
     right = astray = mistaken = 0
     with Memory(encoder=encoder, policy=None, log="off", writer="default") as memory:

@@ -19,6 +19,7 @@ from keepworth.training.watch.progress import Progress
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, same, weights_of
 from tests.recipes.writer_runs import echoing
+from tests.slow import slow_but_for
 
 WRITER = {
     "length": 6, "budget": 2, "streams": 1, "warm_start": 2, "warm_start_batch": 4, "group_size": 4, "train": "full",
@@ -63,7 +64,11 @@ def weights(path: Path) -> dict[str, Tensor]:
     return weights_of(RunFolder.open(path), role)
 
 
-@pytest.mark.parametrize("name", methods("recipe"))
+SLOW = ("agemem", "memory_r1_joint", "mem_alpha", "agent_rlvr", "datamind", "dart", "memory_r2", "deepsearch")
+"""Those that take longest, and are killed and go on as the others do."""
+
+
+@pytest.mark.parametrize("name", slow_but_for(methods("recipe").keys() - set(SLOW), methods("recipe")))
 def test_two_updates_and_killed_the_same_weights(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank_course, "MOST_WORDS", 1)  # the tiny model's tokens are bytes
     model = write_tiny_checkpoint(tmp_path / "model")

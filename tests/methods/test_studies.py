@@ -43,6 +43,7 @@ from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.evaluation.finished import evaluation
 from tests.methods.benchmarks.fixtures import lines
 from tests.recipes.tiny_runs import STRINGS, TINY, run_of
+from tests.slow import slow_but_for
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
@@ -105,7 +106,12 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", methods("study"))
+SLOW = ("oer", "sort", "written_or_neural", "hybrid_regions", "hierarchy", "memory_t1", "igl_nav", "mind_palace", "exploitation",
+        "continual_navigation", "context_evolve")  # fmt: skip
+"""Those that take several seconds also at their smallest size, which `make test-evidence` runs too."""
+
+
+@pytest.mark.parametrize("name", slow_but_for(methods("study").keys() - set(SLOW), methods("study")))
 def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")

@@ -20,6 +20,7 @@ from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.gateway import tokens_of
 from tests.serving.gate import EPISODE, Gate, SetClock, blocks_in, finished, says, until, user
 from tests.serving.scripted_upstream import Script
+from tests.slow import slow_but_for
 
 Gates = Callable[..., Gate]
 CHAT, RESPONSES, MESSAGES = (format.path for format in FORMATS)
@@ -374,7 +375,7 @@ def manual(seed: int, size: int = 204_000) -> str:
     return " ".join(lines)
 
 
-@pytest.mark.parametrize("long", [1, 2, 12])
+@pytest.mark.parametrize("long", slow_but_for([12], [1, 2, 12]))
 @pytest.mark.parametrize("encoder", ["hashing", "default"])
 def test_a_long_note_gets_little_room_for_a_question_that_it_does_not_answer(
     tmp_path: Path, script: Script, upstream_url: str, encoder: str, long: int

@@ -38,20 +38,20 @@ def test_the_demo_is_quick_when_asked() -> None:
     assert "--quick" not in make("-n", "demo").stdout
 
 
-@pytest.mark.parametrize("failing", ["", "test", "test-peers", "docs", "audit", "demo"])
+@pytest.mark.parametrize("failing", ["", "test", "docs", "audit", "demo"])
 def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, failing: str) -> None:
     """Every command is run whatever the others say; the last line is pytest's; any failure is the exit code's."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "make"
-    says = 'test) echo "57 passed, 1 skipped in 8.21s";; test-peers) echo "188 passed in 40.29s";; demo) echo demonstrating;;'
+    says = 'test) echo "57 passed, 1 skipped in 8.21s";; demo) echo demonstrating;;'
     fake.write_text(f'#!/bin/sh\necho "$@" >> called\ncase "$1" in {says} esac\n[ "$1" != "{failing}" ] || exit 2\n')
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
     assert ran.returncode == (1 if failing else 0)
     assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
-    assert (tmp_path / "called").read_text().splitlines() == ["test", "test-peers", "docs", "audit", "demo QUICK=1"]
+    assert (tmp_path / "called").read_text().splitlines() == ["test", "docs", "audit", "demo QUICK=1"]
 
 
 def test_tests_left_out_on_postgres_exist() -> None:

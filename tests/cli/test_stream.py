@@ -22,7 +22,6 @@ from keepworth.worlds.streams import worlds
 from tests.slow import slow_but_for
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
-"""A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,mixture,mixture+shuffled", "--length", "30", "--seeds", "3"]
 
 

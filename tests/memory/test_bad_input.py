@@ -385,6 +385,12 @@ def test_non_path_is_refused(path: Any, encoder: str | None):
         Memory(path, encoder=encoder)
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_of_an_encoder_is_refused_by_name(name: str) -> None:
+    with pytest.raises(keepworth.KeepworthError, match=f"No model is called '{name}'.*hashing"):
+        Memory(encoder=name)
+
+
 def test_a_path_too_long_for_the_system_is_a_typed_error():
     with pytest.raises(errors.MemoryProblem):
         Memory("a" * 5_000, encoder=None)

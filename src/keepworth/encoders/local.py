@@ -55,7 +55,7 @@ def encoder(name: str = "minilm") -> Encoder:
     folder = Path(model).expanduser()
     if plain in KNOWN and not folder.is_dir():
         model = plain
-    if model in KNOWN or not folder.is_dir():
+    if not model or model in KNOWN or not folder.is_dir():  # no name is the folder that one stands in
         folder = path_of(model, kind=ModelKind.ENCODER)
     return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder))
 

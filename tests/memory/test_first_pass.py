@@ -23,6 +23,7 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import first_pass
 from keepworth.memory.search.first_pass import FirstPass
+from keepworth.memory.search.index import Block
 from keepworth.memory.store import blocks, schema
 from keepworth.memory.store.maintenance import check, compact, first_pass_recall
 from keepworth.records.episode import Operation, OperationKind
@@ -256,6 +257,23 @@ def test_exact_searches_score_all_items(large: Path) -> None:
     with opened(large, exact=True) as memory:
         assert len(nearest(memory, QUERIES[0])) == 10
         assert first_pass_recall(memory.store) is None
+
+
+def test_vectors_that_do_not_fit_into_memory_are_scored_as_they_are_read(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Block._make
+
+    def make_in_little_room(block: Block, room: int) -> None:
+        if room > COUNT // 2:
+            raise MemoryError
+        make(block, room)
+
+    with opened(large) as memory:
+        wanted = [nearest(memory, query, exact=True) for query in QUERIES[:3]]
+    monkeypatch.setattr(Block, "_make", make_in_little_room)
+    with opened(large) as memory:
+        assert [nearest(memory, query, exact=True) for query in QUERIES[:3]] == wanted
 
 
 @pytest.mark.usefixtures("no_first_pass")

@@ -321,9 +321,15 @@ class Derived:
                 self._asked = True
                 result = self._once(connection, vectors, count, within, few)
             if result is None:
-                index = self._synced(connection, self._vectors, coded=False)
-                assert isinstance(index, DenseIndex)
-                result = index.search(vectors, count, within)
+                try:
+                    index = self._synced(connection, self._vectors, coded=False)
+                except MemoryError:  # they are too many to be held: they are read again, a block at a time
+                    result = self._once(connection, vectors, count, within, None)
+                    if result is None:
+                        raise
+                else:
+                    assert isinstance(index, DenseIndex)
+                    result = index.search(vectors, count, within)
         if self._to_keep:
             self._to_keep, lacking, self._lacking = False, self._lacking, []
             self.write_blocks()

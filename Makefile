@@ -5,7 +5,7 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; under half an hour on two cores
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
-#   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, and evidence
+#   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, evidence, and test-peers
 #   make test-evidence    every command that measures a method, at its smallest size; MINUTES=10 runs a piece, and says what is left
 #   make simulate         drawn work under drawn faults, beside a naive model: SEEDS=0:200 says which nights, LAYER whose
 #   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
@@ -80,6 +80,7 @@ test-laboratory: $(STAMP)
 test-all: lint
 	@$(PYTEST)
 	@$(BIN)/python -m benchmarks.methods.smallest
+	@$(MAKE) test-peers
 
 test-evidence: $(STAMP)
 	@$(BIN)/python -m benchmarks.methods.smallest $(if $(MINUTES),--minutes $(MINUTES))

@@ -192,11 +192,7 @@ def test_release_workflow_publishes_checked_builds_without_a_password() -> None:
     assert jobs["publish"]["needs"] == "build"
     assert jobs["publish"]["environment"] == "pypi"
     ran = [step.get("run", "") for step in jobs["build"]["steps"]]
-    assert [line for line in ran if line] == [
-        "make test-all",
-        "make test-peers",
-        'make release-check TAG="$GITHUB_REF_NAME"',
-    ]
+    assert [line for line in ran if line] == ["make test-all", 'make release-check TAG="$GITHUB_REF_NAME"']
     assert workflow[True] == {"push": {"tags": ["v*"]}}, "YAML reads `on` as true"
     assert ["run" in step for step in jobs["publish"]["steps"]] == [False, False], (
         "nothing is built beside the rights to publish"

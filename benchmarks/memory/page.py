@@ -42,7 +42,7 @@ def growth(result: Result) -> str:
     head = ["median", *(f"{record['size']:,}" for record in result), "target"]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
-    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+    return markdown(head, rows) + "\n\n" + _settings(result)
 
 
 def people(result: Result) -> str:
@@ -56,7 +56,7 @@ def people(result: Result) -> str:
         for record in result
     ]
     head = ("people", "notes of each", "first search, ms", "from the third on, ms", "words held, MB")
-    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+    return markdown(head, rows) + "\n\n" + _settings(result)
 
 
 def crash(result: Result) -> str:
@@ -79,6 +79,23 @@ def _setting(machine: dict[str, Any]) -> str:
         f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f}, "
         f"{machine['measured_at'][:10]}."
     )
+
+
+def _settings(result: Result) -> str:
+    """The settings of all sizes: a line for each machine and day, with the greatest load, which names its sizes where there are
+    several lines."""
+    settings: dict[tuple[str, int, str], list[Any]] = {}
+    for record in result:
+        machine = record["machine"]
+        settings.setdefault((machine["processor"], machine["cores"], machine["measured_at"][:10]), []).append(record)
+    lines = []
+    for records in settings.values():
+        busiest = max(
+            (record["machine"] for record in records), key=lambda machine: float(machine["load_average_at_start"])
+        )
+        sizes = ", ".join(f"{record['size']:,}" for record in records)
+        lines.append((f"{sizes}: " if len(settings) > 1 else "") + _setting(busiest))
+    return "\n".join(f"* {line}" for line in lines) if len(lines) > 1 else lines[0]
 
 
 LEFT_OUT = ("ranks, 60", "ranks, 10", "min-max, 0.3 words", "meaning")

@@ -3,7 +3,7 @@
 #   make install          build .venv (a second run takes no time)
 #   make demo             train a small language model to use memory; it tells you first how long that takes
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
-#   make test             lint, types, import rules, tests, the documentation's examples; under half an hour on two cores
+#   make test             lint, types, import rules, tests, the documentation's examples; some half an hour on two cores
 #   make test-memory      the tests of one wing alone; so test-training and test-laboratory
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs, evidence, and test-peers
 #   make test-evidence    every command that measures a method, at its smallest size; MINUTES=10 runs a piece, and says what is left

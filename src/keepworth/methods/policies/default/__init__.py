@@ -11,13 +11,13 @@ How it works, in the order of the data.
 
 2. **The estimates** (`models`, `estimates`). At a question, a row counts exp((cosine - 1) / `BANDWIDTH`), and its arm has a
    mean reward there. 12 estimates for each way of giving credit differ in what this mean is drawn to: the arm's mean over all
-   questions or the reward that is usual without the arm (`OVERALL`, `HOPE`), how strongly (`LOCAL`), and whether earlier
-   rewards fade (`KEEP`, `FADING`); the mean of an action weights questions by their similarity (`POWER`). Of roles there is one
-   estimate: which of them makes an action right, by claims (`roles`). Two more estimates ignore arms: one expects the same
-   reward everywhere, the other a reward that depends on the question alone. Before a reward is learned from, each estimate
-   predicts it. Estimates are averaged with the weights that their predictions earned (Bayesian model averaging; `SURE` bounds a
-   single surprise, `DISCOUNT` lets old ones count less). If rewards do not depend on items, the two without arms predict best
-   and the order stays that of the search.
+   questions or the reward that is usual without the arm, how strongly (`PRIOR`), and whether earlier rewards fade (`KEEP`,
+   `FADING`); the mean of an action over all questions weights them by their squared similarity. Of roles there is one estimate:
+   which of them makes an action right, by claims (`roles`). Two more estimates ignore arms: one expects the same reward
+   everywhere, the other a reward that depends on the question alone. Before a reward is learned from, each estimate predicts it.
+   Estimates are averaged with the weights that their predictions earned (Bayesian model averaging; `SURE` bounds a single
+   surprise, `DISCOUNT` lets old ones count less). If rewards do not depend on items, the two without arms predict best and the
+   order stays that of the search.
 
 3. **The order** (`judgement`). The candidates are those of the search and up to ten more that were right at this question.
 
@@ -31,13 +31,13 @@ How it works, in the order of the data.
 4. **The trial** (`trials`). If the question came before, and what stands first was rewarded there, another item takes its place
    with about the probability that it is better (Thompson sampling with computed probabilities: `EXPLORE` is the width of its
    doubt, `NEGLIGIBLE` the least probability). The likeliest is considered first, the next one only if that is not tried. Where
-   the first candidate fails (`FAILING`), the doubt is wider and the scores of the search fade down to the share `LASTING`, so
-   that one failed trial does not end the search for what works. What departures from the search's own order have cost, by the
+   the first candidate fails (`FAILING`), the doubt is wider and the scores of the search fade, so that one failed trial
+   does not end the search for what works. What departures from the search's own order have cost, by the
    rewards that were expected of it, must stay below `BOUND` plus the share `BUDGET` of all rewards, or else that order is shown
    (after "Conservative Bandits", Wu et al. 2016). While all rewards are the same, the limit is smaller (`SAME`), and less so
-   while all are the lowest. A question that was asked often and mostly fails gets more trials (`OFTEN`, `TRIES`).
+   while all are the lowest. A question that was asked often and mostly fails gets more trials (`OFTEN`).
 
-5. **The experiment** (`judgement.Ranked`). An item that was shown `LEAST` times is withheld with the probability `BUDGET`, so
+5. **The experiment** (`judgement.Ranked`). An item that was shown `PRIOR` times is withheld with the probability `BUDGET`, so
    that its effect over all questions is measured, and that costs no more: see `keepworth.memory.choose.ledger`. Where rewards
    near the question are not clear of chance, the effect that the experiment is sure of takes the place of the estimates' gain.
    Items that somebody tests (`Item.tested`) are withheld together, each by a draw of its own, until the ledger knows whether
@@ -49,7 +49,8 @@ How it works, in the order of the data.
 
 7. **The advice** (`advice`). Of the actions that an agent can take, the one with the largest gain is advised, with its `VOTES`
    nearest successes, and those with a loss are warned of. What notes of the episode name is tried, one role after the other, up
-   to `TRIED` rewards in a role, and followed from then on if roles predict better than all other estimates together.
+   to as many rewards in a role as there are roles, and followed from then on if roles predict better than all other estimates
+   together.
 
 `constants` has every number that is named here, `record` takes rewards in and answers the engine.
 """
@@ -60,7 +61,7 @@ from keepworth.memory.choose.record import QUORUM
 from keepworth.memory.choose.slots import Policy, lines
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.methods.policies.default.choices import NEWEST
-from keepworth.methods.policies.default.constants import BANDWIDTH, BUDGET, LEAST
+from keepworth.methods.policies.default.constants import BANDWIDTH, BUDGET, PRIOR
 from keepworth.methods.policies.default.judgement import Ranked
 from keepworth.methods.policies.default.record import RewardRecord
 from keepworth.registry import Method
@@ -77,7 +78,7 @@ def situation(goal: str, observation: str) -> str:
 def default(
     *,
     withhold: float = BUDGET,
-    least: float = LEAST,
+    least: float = PRIOR,
     budget: float = BUDGET,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,

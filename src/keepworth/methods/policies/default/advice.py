@@ -13,7 +13,7 @@ from keepworth.memory.choose.named import NONE, ROLES
 from keepworth.memory.choose.record import AdvicePieces, nearest_first
 from keepworth.memory.choose.slots import MANY
 from keepworth.memory.search.search import Worth
-from keepworth.methods.policies.default.constants import SPOKEN, TRIED
+from keepworth.methods.policies.default.constants import SURE
 from keepworth.methods.policies.default.judgement import CandidateJudge
 from keepworth.methods.policies.default.models import CREDITS, DONE, NAMED, PERSONAL, _Judged
 from keepworth.methods.policies.default.roles import RoleClaims
@@ -135,7 +135,7 @@ class Advising(CandidateJudge):
         if person not in self._acted_for:  # of whom nothing is known, what holds for everybody is expected
             weights[DONE], weights[PERSONAL] = weights[DONE] + weights[PERSONAL], 0.0
         strength = weights.sum(axis=1)
-        if strength[DONE:].sum() < SPOKEN:
+        if strength[DONE:].sum() < SURE:
             return None
         near = with_blame = self._near(vector, by)
         if self._steps:
@@ -155,10 +155,10 @@ class Advising(CandidateJudge):
             role = [max(several, key=lambda role: roles.adds[role]) for several in of_action]
             chances = roles.expect(of_action)
             of_role = chances - chances.mean()
-            # A role is tried until it had some rewards. From then on much is said of roles only if they predict better than all
-            # other estimates together.
+            # A role is tried until it had as many rewards as there are roles. From then on much is said of roles only if they
+            # predict better than all other estimates together.
             heard = strength[NAMED] > 0.5
-            of_role[(np.abs(of_role) <= SPOKEN) | ((roles.times[role] >= TRIED) & (not heard))] = 0.0
+            of_role[(np.abs(of_role) <= SURE) | ((roles.times[role] >= len(ROLES)) & (not heard))] = 0.0
             of_role *= strength[NAMED]
             gains += of_role
         total = strength[DONE:].sum()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.constants import HOPE, KEEP, POWER, SURE
+from keepworth.methods.policies.default.constants import KEEP, PRIOR, SURE
 from keepworth.methods.policies.default.models import (
     _LOCAL,
     _OVERALL,
-    _PRIOR,
+    _WEIGHTS,
     ALONE,
     CREDITS,
     DONE,
@@ -83,7 +83,7 @@ class Estimates(SavedChoices):
             weight[WAYS + way] = weight[way] / np.maximum(together, 1.0)
         np.multiply(weight[: 2 * WAYS], rewards, out=weight[2 * WAYS :])
         first = float(self._within_reach(np.array(self._hoped / max(self._tried, 1e-9))))
-        usual = (first * self._tried + 0.5 * HOPE) / (self._tried + HOPE)
+        usual = (first * self._tried + 0.5 * PRIOR) / (self._tried + PRIOR)
         mean = (self._sum + 1.0) / (self._number + 2.0)
         expected = (float(weight[2 * WAYS].sum()) + 2.0 * mean) / (float(counts.sum()) + 2.0)
         returns = float(nearness**2 @ credit)
@@ -167,8 +167,8 @@ class Estimates(SavedChoices):
         return judge_roles(self._roles[rows], counts, self._within_reach(self._rewards[rows]))
 
     def _alike(self, near: _Near, rows: Rows) -> Floats:
-        """Return how alike a question is to that of each row, to the power `POWER`."""
-        alike: Floats = (near.distance[self._question[rows]] + 1.0).clip(0.0) ** POWER
+        """Return how alike a question is to that of each row, squared: a mean over all questions goes by it."""
+        alike: Floats = (near.distance[self._question[rows]] + 1.0).clip(0.0) ** 2
         return alike
 
     def _judge(self, near: _Near, arms: int, *uses: tuple[Rows, Rows], wide: bool = False) -> _Judged:
@@ -178,7 +178,7 @@ class Estimates(SavedChoices):
             near: The rewarded choices near the question.
             arms: Number of arms.
             uses: For each way of giving credit, the rows that credit an arm, and which one each of them credits.
-            wide: Whether the mean over all questions is weighted by the cosine to the power `POWER`.
+            wide: Whether the mean over all questions is weighted by the squared cosine.
         """
         place = np.full(self._count, -1)
         place[near.rows] = np.arange(len(near.rows))
@@ -286,7 +286,7 @@ class Estimates(SavedChoices):
             several = 0.5 if items and len(self._persons) > 1 else 0.0
             credits = np.array([items, self._slates, several, several, taken, personal, named], dtype=np.float64)
             # Half of the prior weight is that of the two estimates without arms.
-            prior = np.concatenate([[0.25, 0.25], np.kron(0.5 * credits / max(1.0, credits.sum()), _PRIOR)])
+            prior = np.concatenate([[0.25, 0.25], np.kron(0.5 * credits / max(1.0, credits.sum()), _WEIGHTS)])
             likely = prior > 0.0
             log = np.log(prior[likely]) + self._likelihood[likely]
             weights = np.zeros(len(prior))

@@ -21,8 +21,7 @@ from keepworth.methods.policies.default.constants import (
     FADE,
     FAILING,
     FOREIGN,
-    LASTING,
-    LEAST,
+    PRIOR,
 )
 from keepworth.methods.policies.default.models import ALONE, DONE, LEAD, NEGLIGIBLE, OWN, SHOWN, WAYS
 from keepworth.methods.policies.default.subsets import FIRM, LEAST_LIKELY, UNLIKELY, Need, find_need
@@ -136,7 +135,7 @@ class CandidateJudge(TrialChances):
             expected = near.expected + means
             faded = _fade(searched, times, weights.sure, expected)
             # These scores hold if it is certain that rewards depend on items.
-            certain = np.minimum(_fade(searched, times, 1.0, expected), LASTING * searched)
+            certain = _fade(searched, times, 1.0, expected)
             better = self._trial_chances(near, opinions, faded, certain, means, times, earned)
         return Judgement(
             means,
@@ -281,11 +280,11 @@ def _left_out(share: float, account: Account | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Orders candidates by their relative score plus their gain. withhold, budget: see `BUDGET`; least: see `LEAST`."""
+    """Orders candidates by their relative score plus their gain. withhold, budget: see `BUDGET`; least: see `PRIOR`."""
 
     record: CandidateJudge
     withhold: float = BUDGET
-    least: float = LEAST
+    least: float = PRIOR
     budget: float = BUDGET
 
     def __post_init__(self) -> None:

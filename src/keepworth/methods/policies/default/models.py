@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.methods.policies.default.constants import FADING, LOCAL, OVERALL
+from keepworth.methods.policies.default.constants import FADING, PRIOR
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,10 +31,11 @@ NEGLIGIBLE = 0.003
 """The least weight that is computed with, to save time: rewards that count less near a question are left out, and so are trials
 with a smaller probability."""
 _NEVER = 1e9
-MODELS = tuple(product((_NEVER, OVERALL), LOCAL, (PLAIN, FORGETTING)))
+MODELS = tuple(product((_NEVER, PRIOR), (PRIOR / 64.0, PRIOR / 16.0, PRIOR / 4.0), (PLAIN, FORGETTING)))
 """(prior count of the arm's mean reward over all uses; prior count of its mean near the question; how rewards count there)"""
-_PRIOR = np.array([(1.0 - FADING, FADING)[way] for _, _, way in MODELS]) * WAYS / len(MODELS)
-_SHAPE = (2, len(LOCAL), WAYS)
+_WEIGHTS = np.array([(1.0 - FADING, FADING)[way] for _, _, way in MODELS]) * WAYS / len(MODELS)
+"""The prior weight of each, within its way of giving credit."""
+_SHAPE = (2, 3, WAYS)
 _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS]).reshape(*_SHAPE, 1) for part in (0, 1))
 
 

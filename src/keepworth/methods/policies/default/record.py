@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
-_RULES = 12
+_RULES = 13
 """Version of how rewards are weighed: a state that was saved under another version is learned anew from the log."""
 
 _NOTHING: Floats = np.zeros(0)

@@ -15,7 +15,6 @@ from keepworth.methods.policies.default.constants import (
     NEARER,
     OFTEN,
     SAME,
-    TRIES,
 )
 from keepworth.methods.policies.default.estimates import Estimates
 from keepworth.methods.policies.default.models import _LOCAL, NEGLIGIBLE, _Judged, _Near
@@ -76,7 +75,7 @@ class TrialChances(Estimates):
         # A question that was asked often will be asked as often again: if it mostly fails, the other items are worth some trials
         # even if rewards say nothing about items; and so they are if all rewards are the lowest, within what `may_move` allows.
         often = near.returns / OFTEN - 1.0 if room > 0.5 and not self.all_same else 0.0
-        tried = float(times.sum() - times[lead]) / (TRIES * max(near.returns, OFTEN))
+        tried = float(times.sum() - times[lead]) / (0.5 * max(near.returns, OFTEN))
         untried = 1.0 if self.all_lowest else min(max(often, 0.0), 1.0) * max(0.0, 1.0 - tried)
         for weights, gain, judged in opinions:
             chance = (judged.gain + judged.base).clip(0.02, 0.98)

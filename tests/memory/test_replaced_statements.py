@@ -254,6 +254,79 @@ def test_change_told_in_other_words_replaces(old: str, new: str, gone: bool, not
     assert before - say(notes, user, 20, new) == ({old} if gone else set())
 
 
+COMPOUND = (
+    ("I'm allergic to penicillin and I live in Bonn.", "I moved to Cologne."),
+    ("I live in Leeds and I work at Tesco.", "I no longer work at Tesco."),
+    ("I live in Leeds and work at Tesco.", "I quit my job at Tesco."),
+    ("My sister Lena lives in Graz and has twins.", "My sister Lena lives in Vienna now."),
+    ("I have a dog called Rex, a cat called Tom and I am allergic to latex.", "I don't have a dog anymore."),
+    ("I take metformin in the morning and ramipril in the evening.", "I stopped taking ramipril."),
+    ("We use Postgres for orders and Redis for sessions.", "We no longer use Redis."),
+    ("I'm learning Spanish and Danish.", "I'm not learning Danish any more."),
+    ("I hate mushrooms and I love olives.", "I don't hate mushrooms anymore."),
+    ("I work from home on Mondays and Fridays.", "I no longer work from home on Fridays."),
+    ("I have my own car, a dog and a boat.", "I sold the boat."),
+    ("Our API uses OAuth and the rate limit is 100 a minute.", "Our API no longer uses OAuth."),
+    ("My kids Mia and Tom go to Lincoln School.", "Tom doesn't go to Lincoln School anymore."),
+    ("Ich wohne in Köln und bin gegen Penicillin allergisch.", "Ich bin nach Bonn gezogen."),
+    ("Ich arbeite bei Siemens und meine Tochter heißt Mia.", "Ich arbeite nicht mehr bei Siemens."),
+    ("Ich lerne Spanisch und Dänisch.", "Ich lerne kein Dänisch mehr."),
+    ("Ich hasse Pilze und liebe Oliven.", "Ich hasse Pilze nicht mehr."),
+    ("Vivo en Sevilla y soy alérgica a las gambas.", "Me mudé a Madrid."),
+    ("Tengo dos gatos y un perro que se llama Toby.", "Ya no tengo gatos."),
+    ("J'habite à Lyon et mon fils s'appelle Léo.", "J'ai déménagé à Paris."),
+)
+"""Statements of several things, and one by which only one of them is over or another."""
+NOT_SO = (
+    ("Ich wohne in Bern.", "Ich bin fast nach Wien gezogen."),
+    ("Ich wohne in Bern.", "Ich bin nie nach Wien gezogen."),
+    ("Ich wohne in Bern.", "Als Kind bin ich nach Wien gezogen."),
+    ("Ich wohne in Bern.", "Ich wäre gern nach Wien gezogen."),
+    ("I live in Bern.", "When I was a child we moved to Vienna."),
+    ("I live in Bern.", "I wish I had moved to Vienna."),
+    ("Vivo en Lima.", "Casi me mudé a Quito."),
+    ("J'habite à Lyon.", "J'ai failli déménager à Paris."),
+    ("I work at Shell.", "I almost quit my job at Shell."),
+    ("I play the piano.", "I don't play the piano on Sundays."),
+    ("I drink coffee.", "I don't drink coffee at work."),
+    ("I take metformin daily.", "I stopped taking metformin for two days last week and started again."),
+)
+"""Statements, and others by which nothing is over: what was nearly so, never so, long ago, for a while, or at some times."""
+
+
+@pytest.mark.parametrize(("old", "new"), [*COMPOUND, *NOT_SO])
+def test_statement_stays_open_where_it_says_more_or_is_still_so(old: str, new: str, notes: Memory) -> None:
+    user = f"still so {old} {new}"
+    before = say(notes, user, 1, old)
+    assert before
+    assert before <= say(notes, user, 20, new)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("I work at Tesco and I like it there.", "I quit my job at Tesco."),
+    ("My boss is Anna and she is very strict.", "My boss is Peter now."),
+    ("I play chess and tennis.", "I no longer play chess and tennis."),
+    ("I'm vegetarian.", "I've started eating meat again."),
+])  # fmt: skip
+def test_statement_that_says_no_more_is_closed(old: str, new: str, notes: Memory) -> None:
+    user = f"no more {old} {new}"
+    assert say(notes, user, 1, old).isdisjoint(say(notes, user, 20, new))
+
+
+@pytest.mark.parametrize(("said", "then"), [
+    ("I'm allergic to nuts.", "It's my sister's wedding on Saturday."),
+    ("I live in a small village.", "It's a beautiful day."),
+    ("My flight is at 8.", "It's my first time abroad."),
+    ("I leave in two days.", "It's my birthday soon."),
+])  # fmt: skip
+def test_sentence_about_something_else_is_not_put_into_the_one_before(said: str, then: str) -> None:
+    with Memory(":memory:") as memory:
+        memory.add([{"role": "user", "content": said}, {"role": "user", "content": then}], infer=True)
+        texts = [item.text for item in memory.get_all()]
+    assert said in [text.partition(" (")[0] for text in texts]
+    assert not any(said.split()[1] in text and then.split()[-1] in text for text in texts)
+
+
 WORDS = st.sampled_from(
     ["I", "my", "was", "now", "from", "to", "sold", "3", "3pm", "May", ",", ".", "?", "not", "rent"]
 )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from keepworth.memory.change_signs import ReadStatement, is_past
 from keepworth.memory.switches import kinds_of
 from keepworth.memory.told_changes import tells_of_change, tells_of_end, tells_surely
-from keepworth.memory.wording import Wording, sign, stem_list, topics_of, word_list
+from keepworth.memory.wording import Wording, cue, read, sign, stem_list, topics_of, word_list
 
 
 def about_others(old: ReadStatement, new: ReadStatement) -> bool:
@@ -32,6 +32,23 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
         or _AWAY.search(new.wording.plain) is not None
         or _is_named_like_a_product(old.wording, new.wording)
         or _is_beside(old.wording, new.wording)
+    )
+
+
+def changes_no_state(old: str, new: str) -> bool:
+    """Return whether the newer statement surely leaves a state as it is: it tells what was nearly so, what was so in a childhood,
+    what was over for a while, or what is not so at some times or places that the older one does not name."""
+    before, after = read(old), read(new)
+    if cue("no longer").search(after.plain) is not None:
+        return False
+    if any(cue(name).search(after.plain) is not None for name in ("was not so", "so again")):
+        return True
+    at_times = cue("now and then")
+    return (
+        sign("denied").search(after.plain) is not None
+        and sign("denied").search(before.plain) is None
+        and at_times.search(after.plain) is not None
+        and at_times.search(before.plain) is None
     )
 
 

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 
 from keepworth.memory.attributes import changes
 from keepworth.memory.change_frames import about_bare_value
-from keepworth.memory.change_gates import about_others, attributes_differ
+from keepworth.memory.change_gates import about_others, attributes_differ, changes_no_state
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
@@ -48,7 +48,7 @@ def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, fl
         candidates: The older ones.
         nearness: By the id of each candidate, how near it is to the text in meaning, as a cosine; None if that is not known.
     """
-    listed = list(candidates)
+    listed = [item for item in candidates if not changes_no_state(item.text, text)]
     if read(text).plain.startswith("["):
         return []  # the caption of a picture
     sureness = {item.id: changes(item.text, text) for item in listed}
@@ -110,7 +110,13 @@ def replaces(old: str, new: str) -> bool:
 def may_replace(old: str, new: str) -> bool:
     """Return whether nothing speaks against `new` replacing `old`: both state something, and about what may be the same."""
     before, after = read(old), read(new)
-    if before.silent or after.silent or before.is_past or about_others(reading(old), reading(new)):
+    if (
+        before.silent
+        or after.silent
+        or before.is_past
+        or about_others(reading(old), reading(new))
+        or changes_no_state(old, new)
+    ):
         return False
     parts = (after, *after.clauses)
     kinds, others = ({value.kind for value in wording.values} for wording in (before, after))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.change_frames import bare_value, named_value, tells_of_a_new_state, with_value
 from keepworth.memory.choose.slots import Finished
+from keepworth.memory.compound_statements import says_more
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
@@ -167,9 +168,23 @@ def _find_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, fl
         earlier: The items.
         nearness: How near each item is to the statement in meaning, by its id; None if that is not known.
     """
+    ids = _seem_replaced(text, earlier, nearness)
+    return [
+        item
+        for item in earlier
+        if item.id in ids and not says_more(item.text, text, partial(_is_replaced, text=text, like=item))
+    ]
+
+
+def _is_replaced(part: str, text: str, like: Item) -> bool:
+    """Returns whether the statement `text` replaces a part of an item, taken as an item of its own."""
+    return bool(_seem_replaced(text, [replace(like, text=part)]))
+
+
+def _seem_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None = None) -> set[str]:
+    """Returns the ids of the items that the statement `text` replaces if they say no more than what it is about."""
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
-    ids = {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
-    return [item for item in earlier if item.id in ids]
+    return {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
 
 
 def _find_replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[Item]:

@@ -59,8 +59,10 @@ def corrected(text: str, before: str, question: str = "") -> str:
         stated_before = [statement.text for statement in statements(before)]
         return next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
     match = _RULES.anew.match(put_forward(" ".join(text.split())))
-    stated = claims(before) if match is not None else []
-    if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
+    if match is None or not (corrects(text) or match["o"]):
+        return ""  # "It's my birthday."
+    stated = claims(before)
+    if not stated or len(match["v"].split()) > 6 or not stated[-1].value:
         return ""
     last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
     return "" if start < 0 else f"{last.text[:start]}{match['v']}{last.text[start + len(last.value) :]}"

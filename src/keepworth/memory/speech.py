@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from keepworth.memory.forget_requests import asks_not_to_keep, forget_requests
 from keepworth.memory.pasted import BULLET, LETTER, blank_pasted
 from keepworth.memory.patterns import compile_pattern, read_file
 from keepworth.memory.reactions import is_reaction
@@ -98,6 +99,8 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
     """
     utterances: list[StatedSentence] = []
     text = clean(text)
+    if not of_agent and asks_not_to_keep(spoken_sentences(text)):
+        return []
     if question and "\n" not in text.strip() and is_short(text):
         answer = answers(text, question)
         return [StatedSentence(answer, first=True)] if answer else []
@@ -119,6 +122,11 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
                 leans = _leans_back(stated.text) and not stated.asked_to_keep
                 utterances.append(StatedSentence(stated.text, stated.asked_to_keep, leans, first))
     return utterances
+
+
+def spoken_sentences(text: str) -> list[str]:
+    """Return the sentences of a message that are not pasted."""
+    return [sentence for line in blank_pasted(clean(text)) if line.strip() for sentence in _sentences(line.strip())]
 
 
 def ends_in_question(text: str) -> str:
@@ -147,9 +155,13 @@ def answers(text: str, question: str) -> str:
 
 
 def says_something(text: str) -> bool:
-    """Return whether a user's message is worth storing if there is no writer: it has three words or more, is no question, and
-    does more than react to an answer."""
-    return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "？")) and not reacts(text)
+    """Return whether a user's message is worth storing if there is no writer: it has three words or more, is no question, does
+    more than react to an answer, and does not ask not to be kept."""
+    return (
+        len(text.split()) >= FEWEST_WORDS
+        and not text.rstrip().endswith(("?", "？"))
+        and not (reacts(text) or asks_not_to_keep(spoken_sentences(text)))
+    )
 
 
 def reacts(text: str) -> bool:
@@ -447,6 +459,8 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
     text = _without_greeting(sentence.strip())
     if text != sentence.strip() and _patterns("reaction").fullmatch(text):
         return None
+    if not of_agent and forget_requests([text]):
+        return StatedSentence(behind) if (behind := _behind_command(text)) else None
     if not of_agent and (wanted := _asked_to_keep(text)):
         return StatedSentence(wanted, asked_to_keep=True)
     if is_courtesy(text) or is_courtesy(sentence) or _comments_to_somebody(text):

@@ -23,11 +23,12 @@ from keepworth.memory.errors import (
     MemoryProblem,
     NothingToWrite,
 )
+from keepworth.memory.forget_requests import asks_not_to_keep, takes_back
 from keepworth.memory.headline import joined_without_blocks, without_blocks
 from keepworth.memory.item import LONGEST_TEXT, Item, Scope, new_id, timestamp
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank, ChangedMeanwhile, is_kept
-from keepworth.memory.speech import clean
+from keepworth.memory.speech import clean, spoken_sentences
 from keepworth.memory.store.decision_log import Logged
 from keepworth.records.episode import Operation, OperationKind, StatedFact
 
@@ -51,8 +52,10 @@ NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
 def write(
     memory: Memory, content: str | Sequence[Message], *, writer: Writer | None = None, **options: Any
 ) -> list[tuple[Item, OperationKind]]:
-    """Let a writer turn messages into items, in one transaction. If it fails, store the messages word for word. Returns
-    what became of each item (see `_became`). Raises what `Memory.add` raises.
+    """Let a writer turn messages into items, in one transaction. If it fails, store the messages word for word.
+
+    A message in which somebody asks not to keep what it says is left out, whatever the writer is. Returns what became of each
+    item (see `_became`). Raises what `Memory.add` raises.
 
     Args:
         memory: The memory that is written.
@@ -60,7 +63,7 @@ def write(
         writer: The writer; None for that of the memory.
         **options: Those of `Memory.add`.
     """
-    messages = [_dated(_clean(message)) for message in messages_of(content)]
+    messages = [_dated(message) for message in map(_clean, messages_of(content)) if not _is_private(message)]
     writer = memory.writer if writer is None else writer
     if writer is None:
         raise MemoryProblem(
@@ -90,6 +93,15 @@ def write(
                 # What was decided may contradict what others wrote just now. Whoever was too late decides again, one at a time.
                 turn.enter_context(memory.store.turn)
     raise AssertionError
+
+
+def _is_private(message: Message) -> bool:
+    """Return whether a person asks in a message not to keep what it says. One that takes back what was said before is none."""
+    text = message.get("content")
+    if str(message.get("role", "user")) in NOT_OF_PEOPLE or not isinstance(text, str):
+        return False
+    sentences = spoken_sentences(text)
+    return asks_not_to_keep(sentences) and not takes_back(sentences)
 
 
 def load_writer(memory: Memory) -> None:

@@ -75,7 +75,7 @@ class Facts:
                 nearness = {item.id: cosine for item, cosine in like} if bank.encoder_name == FITTED_TO else None
                 gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
                 same = [
-                    item for item in near if item not in later and _may_correct(fact.speaker, item.provenance.speaker)
+                    item for item in near if item not in later and may_correct(fact.speaker, item.provenance.speaker)
                 ]
                 fact, gone = _corrects_value(fact, gone, same, finished)
                 yield _taking_over(fact, gone)
@@ -258,12 +258,12 @@ def _is_open(item: Item, bank: Bank) -> bool:
     return now is not None and now.open
 
 
-def _may_correct(speaker: str, of_another: str) -> bool:
+def may_correct(speaker: str, of_another: str) -> bool:
     """Returns whether what `speaker` says may replace what `of_another` said: an assistant does not correct people, and of people
     with names each corrects only what they said themselves."""
     return speaker == of_another or (speaker != "assistant" and {speaker, of_another} <= {"", "user", "assistant"})
 
 
 def _taking_over(fact: StatedFact, gone: Sequence[Item]) -> StatedFact:
-    ids = tuple(item.id for item in gone if _may_correct(fact.speaker, item.provenance.speaker))
+    ids = tuple(item.id for item in gone if may_correct(fact.speaker, item.provenance.speaker))
     return replace(fact, kind=OperationKind.SUPERSEDE, targets=ids) if ids else fact

@@ -13,6 +13,7 @@ from keepworth.memory.item import Item, legible, timestamp
 from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
 from keepworth.methods.writers._claims import relative_day, stems
 from keepworth.methods.writers._fact_writer import Facts
+from keepworth.methods.writers._forgetting import forgotten
 from keepworth.methods.writers._statements import corrected
 from keepworth.records.episode import Operation, OperationKind, StatedFact
 from keepworth.registry import Method
@@ -38,8 +39,10 @@ class Statements:
     """Keeps each statement of a person as a note, word for word, and replaces notes that a newer one contradicts.
 
     Questions, commands to the agent, greetings, talk of the task at hand and pasted material are no statements
-    (`memory.speech`). A short answer is kept with the question that it answers, a relative day with its date, and a statement
-    that begins with a word such as "she" together with the one before it. A request to remember is always kept.
+    (`memory.speech`). A message in which somebody asks not to keep what it says is not kept, and a note that somebody asks to
+    forget is deleted (`memory.forget_requests`). A short answer is kept with the question that it answers, a relative day with
+    its date, and a statement that begins with a word such as "she" together with the one before it. A request to remember is
+    always kept.
 
     Args:
         assistant: Keep what the assistant states, too.
@@ -58,6 +61,8 @@ class Statements:
         return self.facts is None or self.facts.by_rules
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
+        if self.updates:
+            yield from forgotten(finished)
         notes = list(self._notes(finished))
         ids: dict[int, list[str]] = {}
         for operation in Facts(lambda _: notes, updates=self.updates)(finished):

@@ -1,0 +1,123 @@
+"""What somebody asks not to keep is not kept, and what somebody asks to forget is deleted, which undo brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from keepworth import Memory
+from keepworth.methods.writers.facts import Facts
+
+
+def tell(memory: Memory, *messages: str, **options: str) -> list[str]:
+    """Say messages one after the other, and return the notes that are left."""
+    before: dict[str, str] = {}
+    for text in messages:
+        memory.add([{"role": "user", "content": text, **before}], infer=True, **options)  # type: ignore[arg-type]
+        before = {"before": text}
+    return [item.text for item in memory.get_all()]
+
+
+@pytest.mark.parametrize("writer", ["statements", "rules"])
+@pytest.mark.parametrize("message", [
+    "My friend Zoe told me she's pregnant, but that's a secret, don't remember this.",
+    "I earn 85k a year. Please don't remember that.",
+    "Please don't store this: I have diabetes.",
+    "I have HIV. Don't save this.",
+    "Do not remember that I am diabetic.",
+    "Off the record: I'm looking for a new job.",
+    "I don't want you to remember this: I owe my brother money.",
+    "I was in prison once. This should not be remembered.",
+    "Merk dir das bitte nicht: Ich habe Diabetes.",
+    "Ich verdiene 85000 Euro. Das bitte nicht merken.",
+    "Speichere das nicht: Ich bin schwanger.",
+    "No recuerdes esto: tengo diabetes.",
+    "Tengo diabetes, pero no lo guardes.",
+    "Ne retiens pas ça : je suis diabétique.",
+    "Je suis enceinte. N'enregistre pas ça.",
+    "これは覚えないでください：私は糖尿病です。",
+])  # fmt: skip
+def test_message_that_asks_not_to_be_kept_is_not_kept(message: str, writer: str) -> None:
+    with Memory(writer=writer) as memory:
+        assert tell(memory, message) == []
+
+
+@pytest.mark.parametrize(("message", "note"), [
+    ("Don't forget that I am diabetic.", "I am diabetic."),
+    ("Vergiss nicht, dass ich Diabetes habe.", "Ich habe Diabetes."),
+    ("I don't remember this movie.", "I don't remember this movie."),
+    ("Don't remember what it was called, but I liked it.", "Don't remember what it was called, but I liked it."),
+    ("Never store passwords in plain text.", "Never store passwords in plain text."),
+    ("Ich kann mir das nicht merken.", "Ich kann mir das nicht merken."),
+])  # fmt: skip
+def test_statement_with_similar_words_is_kept(message: str, note: str) -> None:
+    with Memory() as memory:
+        assert tell(memory, message) == [note]
+
+
+CAT = "I have a cat called Tom."
+
+
+@pytest.mark.parametrize(("note", "request_"), [
+    ("The gate code is 4471#.", "Please forget the gate code."),
+    ("The gate code is 4471#.", "Can you forget the gate code?"),
+    ("I am diabetic.", "Forget that I am diabetic."),
+    ("I am diabetic.", "Please delete what you know about my diabetes."),
+    ("I love jazz.", "Forget everything I told you about jazz, I was joking."),
+    ("I have HIV.", "Don't save this."),
+    ("I have HIV.", "Forget what I just said."),
+    ("Der Torcode ist 4471.", "Vergiss bitte den Torcode."),
+    ("Ich bin Diabetiker.", "Vergiss, dass ich Diabetiker bin."),
+    ("Mein Chef heißt Müller.", "Vergiss alles über meinen Chef."),
+    ("Me encantan las gambas.", "Olvida lo de las gambas, era broma."),
+    ("Mon code est 4471.", "Oublie mon code s'il te plaît."),
+])  # fmt: skip
+def test_request_to_forget_deletes_the_note_that_it_names(note: str, request_: str) -> None:
+    with Memory() as memory:
+        assert tell(memory, CAT, note) == [CAT, note]
+    with Memory() as memory:
+        assert tell(memory, CAT, note, request_) == [CAT]
+
+
+def test_rollback_brings_back_a_note_that_was_forgotten() -> None:
+    with Memory() as memory:
+        tell(memory, CAT, "The gate code is 4471#.")
+        before = memory.snapshot()
+        assert tell(memory, "Please forget the gate code.") == [CAT]
+        memory.rollback(since=before)
+        assert [item.text for item in memory.get_all()] == [CAT, "The gate code is 4471#."]
+
+
+@pytest.mark.parametrize(("note", "message"), [
+    ("The tests run with make check.", "Forget the tests, just ship it."),
+    ("The tests run with make check.", "Remove the tests from the build."),
+    ("I use Python for data.", "Forget Python, let's use Go."),
+    ("I live in Rome.", "Forget it."),
+    ("My name is Ana and I live in Rome.", "Forget that I live in Rome."),
+    ("My sister lives in Graz.", "Please forget my keys."),
+])  # fmt: skip
+def test_request_about_something_else_deletes_no_note(note: str, message: str) -> None:
+    with Memory() as memory:
+        assert note in tell(memory, note, message)
+
+
+def test_request_to_forget_deletes_notes_of_the_same_person_only() -> None:
+    with Memory() as memory:
+        tell(memory, "The gate code is 4471#.", user_id="ana")
+        tell(memory, "Please forget the gate code.", user_id="ben")
+        assert [item.text for item in memory.get_all(user_id="ana")] == ["The gate code is 4471#."]
+
+
+def test_no_writer_reads_a_message_that_is_not_to_be_kept() -> None:
+    seen: list[str] = []
+
+    def extract(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+        seen.extend(str(message["content"]) for message in messages)
+        return []
+
+    with Memory(writer=Facts(extract)) as memory:
+        assert memory.add("I have diabetes. Please don't save this.", infer=True) == []
+        memory.add("I have a cat.", infer=True)
+    assert seen == ["I have a cat."]

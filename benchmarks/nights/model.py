@@ -15,7 +15,9 @@ NEVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An item: `born` and `died` are times, "" for not yet; `credits` are the values of the rewards for it."""
+    """An item: `born` and `died` are times, "" for not yet; `credits` are the values of the rewards for it, sorted, as an item
+    has their number and their sum, and not their order; `revision` is how often it was reworded, which is part of an item: where
+    the first of two updates is undone, the item differs in that alone."""
 
     text: str
     user: str
@@ -26,6 +28,7 @@ class Note:
     born: str = ""
     died: str = ""
     credits: tuple[float, ...] = ()
+    revision: int = 0
 
     @property
     def current(self) -> bool:
@@ -116,7 +119,7 @@ def _carry_out(items: State, entry: Entry) -> None:
     elif entry.kind == "reward":
         for target in entry.targets:  # perhaps the same one several times
             if target in items:
-                items[target] = replace(items[target], credits=(*items[target].credits, entry.value))
+                items[target] = replace(items[target], credits=tuple(sorted((*items[target].credits, entry.value))))
     elif entry.kind == "delete":
         for target, note in zip(entry.targets, there, strict=True):
             if note is not None and not note.deleted:
@@ -126,7 +129,7 @@ def _carry_out(items: State, entry: Entry) -> None:
             return
         notes = [note for note in there if note is not None]
         if entry.kind == "update":
-            items[entry.targets[0]] = replace(notes[0], text=entry.text)
+            items[entry.targets[0]] = replace(notes[0], text=entry.text, revision=notes[0].revision + 1)
         elif entry.kind == "metadata":
             items[entry.targets[0]] = replace(notes[0], metadata=entry.metadata)
         elif entry.kind == "status":

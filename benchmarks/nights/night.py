@@ -570,6 +570,7 @@ class Night:
                 item.status.value,
                 item.open,
                 item.deleted,
+                item.revision,
                 item.values.credited,
                 round(item.values.total, 9),
             )
@@ -583,6 +584,7 @@ class Night:
                 note.status,
                 note.open and not note.deleted,
                 note.deleted,
+                note.revision,
                 len(note.credits),
                 round(sum(note.credits), 9),
             )

@@ -22,6 +22,7 @@ WHOLE = {
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_first_pass.py": "codes, which files alone have: Postgres is searched exactly",
+    "test_interrupts.py": "statements of SQLite",
     "test_large_files.py": "what SQLite holds of a file",
     "test_nights.py": "a simulated disk under a file",
     "test_saved_state.py": "what lies beside a file, and damage",

@@ -112,7 +112,7 @@ def test_interrupted_waiting_write_is_dropped_and_others_proceed(path, monkeypat
     base = Database(path)
     inside, go = threading.Event(), threading.Event()
 
-    def impatient() -> None:
+    def impatient(_: float) -> None:
         raise KeyboardInterrupt
 
     with ThreadPoolExecutor(3) as pool:

@@ -2,6 +2,9 @@
 
 Writes queue up. Those that wait together run in one transaction, each under its own savepoint, so that a single sync to disk
 makes all of them durable.
+
+Ctrl-C raises KeyboardInterrupt after any call of the main thread. So locks are taken by `with` on the lock itself, what an
+interrupt may leave open is ended by whoever begins next, and a rollback that is interrupted is done all the same.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ FORKED = "{} was open when the process forked, and cannot be used in the child: 
 
 GATHERING = 0.0005
 """Most seconds that the leader of a group commit waits for others, where a commit costs a sync of several milliseconds."""
+LOOK_AGAIN = 1.0
+"""Seconds after which a write that waits for its turn takes it: a leader that was interrupted may not have stepped down."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,9 +79,12 @@ class Backend(ABC):
         self._damage = ""  # the first damage that was found, in words
         self._process = os.getpid()
         self._write_lock = threading.RLock()
-        self._turn = threading.Condition()
+        self._gate = (
+            threading.Lock()
+        )  # of `_queued` and `_led`; a Condition is entered by code that Ctrl-C can interrupt
+        self._turn = threading.Condition(self._gate)
         self._queued: list[QueuedWrite] = []
-        self._led = False  # whether a thread is carrying out the queued writes
+        self._led = 0  # id of the thread that carries out the queued writes; 0 for none
         self._group = 0  # how many writes the last transaction carried out
         self._leader = 0  # id of the thread that is in a write transaction; 0 for none
         self._committing = 0  # id of the thread whose COMMIT is under way, until its errors were translated; 0 for none
@@ -103,7 +111,8 @@ class Backend(ABC):
 
     @abstractmethod
     def _begun(self) -> AnyConnection:
-        """Begin a transaction that excludes all other writers, and return its connection. The caller holds the write lock."""
+        """Begin a transaction that excludes all other writers, and return its connection. One that an interrupt left open is
+        rolled back before. The caller holds the write lock."""
 
     @abstractmethod
     def _close_connections(self) -> None: ...
@@ -283,11 +292,8 @@ class Backend(ABC):
         """Return the connection of the transaction that `together` keeps open. This thread leads until it ends."""
         local = self._local
         if local.opened is None:
-            with self._turn:
-                while self._led:
-                    self._turn.wait()
-                self._led = True
             try:
+                self._lead()
                 self._write_lock.acquire()
                 try:
                     with self.translated():
@@ -301,11 +307,27 @@ class Backend(ABC):
         connection: AnyConnection = local.opened
         return connection
 
+    def _lead(self, queued: QueuedWrite | None = None) -> bool:
+        """Wait until no other thread carries out writes, and then do that. Returns False where this write was done meanwhile."""
+        thread = threading.get_ident()
+        with self._gate:
+            if queued is not None:
+                self._queued.append(queued)
+            while self._led not in (0, thread) and (queued is None or not queued.done):
+                # Two leaders do no harm, as the second waits for the write lock.
+                if not self._turn.wait(LOOK_AGAIN) and (queued is None or queued in self._queued):
+                    break
+            if queued is not None and queued.done:
+                return False
+            self._led = thread
+        return True
+
     def _step_down(self) -> None:
-        """Let another thread carry out the queued writes."""
-        with self._turn:
-            self._led = False
-            self._turn.notify_all()
+        """Let another thread carry out the queued writes, if this one does."""
+        if self._led == threading.get_ident():
+            self._led = 0
+            with self._gate:
+                self._turn.notify_all()
 
     def make_words_anew(self, damage: DamagedWords) -> None:
         """Make the full-text index anew from the items. Raises `damage` where that cannot be done."""
@@ -313,60 +335,56 @@ class Backend(ABC):
 
     def _join(self, queued: QueuedWrite) -> None:
         """Wait until another thread has carried out this write, or become the leader and carry out all queued writes."""
-        with self._turn:
-            self._queued.append(queued)
-            try:
-                while self._led and not queued.done:
-                    self._turn.wait()
-            except BaseException:
-                if queued in self._queued:  # the write of an interrupted thread is not done later
-                    self._queued.remove(queued)
-                raise
-            if queued.done:
-                return
-            self._led = True
         try:
+            if not self._lead(queued):
+                return
             if self._group > 1 and self._durability == "power":
                 end = time.monotonic() + GATHERING
                 while len(self._queued) < self._group and time.monotonic() < end:
                     time.sleep(GATHERING / 10)
-            with self._turn:
+            with self._gate:
                 batch, self._queued = self._queued, []
             self._group = len(batch)
             self._commit(batch)
         finally:
-            with self._turn:
-                if queued in self._queued:
+            if not queued.done:  # the write of an interrupted thread is not done later
+                with self._gate, contextlib.suppress(ValueError):
                     self._queued.remove(queued)
-                self._led = False
-                self._turn.notify_all()
+            self._step_down()
 
     def _commit(self, batch: Sequence[QueuedWrite]) -> None:
         """Carry out a group of writes in one transaction and store the result or the error of each."""
         try:
-            with self._write_lock, self.translated():
-                connection = self._begun()
-                self._leader = threading.get_ident()
+            with self._write_lock:
                 try:
-                    if len(batch) == 1:
-                        batch[0].result = batch[0].work(connection)
-                    else:
-                        for queued in batch:
-                            self._run(connection, queued)
-                    self._committing = self._leader
-                    connection.execute("COMMIT")
-                except BaseException:
-                    self._roll_back(connection)
-                    raise
+                    with self.translated():
+                        self._carry_out(batch)
                 finally:
-                    self._leader = 0
-                    self._end_queries(connection)
+                    self._committing = 0
         except BaseException as error:
             for queued in batch:
                 queued.error = queued.error or error
-        self._committing = 0
         for queued in batch:
             queued.done = True
+
+    def _carry_out(self, batch: Sequence[QueuedWrite]) -> None:
+        """Run a group of writes and commit them. The caller holds the write lock."""
+        connection = self._begun()
+        try:
+            self._leader = threading.get_ident()
+            if len(batch) == 1:
+                batch[0].result = batch[0].work(connection)
+            else:
+                for queued in batch:
+                    self._run(connection, queued)
+            self._committing = self._leader
+            connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        finally:
+            self._leader = 0
+            self._end_queries(connection)
 
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
         """Carry out one of several writes under a savepoint, so that its failure leaves the others alone."""
@@ -383,6 +401,20 @@ class Backend(ABC):
             queued.error = error
 
     def _roll_back(self, connection: AnyConnection) -> None:
+        """End a transaction so that nothing of it is there. An interrupt is raised after that: an open transaction would keep all
+        other writers out until the next write."""
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                self._discard(connection)
+                break
+            except KeyboardInterrupt as pressed:
+                interrupt = pressed
+        if interrupt is not None:
+            raise interrupt
+
+    def _discard(self, connection: AnyConnection) -> None:
+        """Roll a transaction back, if there is one. To do it again does no harm."""
         with contextlib.suppress(*self.errors):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

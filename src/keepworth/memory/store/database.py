@@ -450,6 +450,8 @@ class Database(Backend):
             local.still = self._still() if self.read_only else None
             connection = local.connection = self._connect(True)
             local.hold = _Hold(connection)
+        if connection.in_transaction:  # an interrupt left it open
+            self._leave(connection)
         connection.execute("BEGIN")
         return connection
 
@@ -469,11 +471,16 @@ class Database(Backend):
 
     def _begun(self) -> FileConnection:
         self._require_in_place()
-        self._writer.execute("BEGIN IMMEDIATE")
+        self._discard(self._writer)
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+        except BaseException:  # such as an interrupt when it had begun
+            self._roll_back(self._writer)
+            raise
         return self._writer
 
-    def _roll_back(self, connection: AnyConnection) -> None:
-        super()._roll_back(connection)
+    def _discard(self, connection: AnyConnection) -> None:
+        super()._discard(connection)
         if self._committing == threading.get_ident() and not self.in_memory:
             # Where the disk refused to sync, the write-ahead log holds all of what is refused, and whoever opens the file after
             # a kill would find it there. A write that changes nothing takes its place. It is not synced, as it would be refused,
@@ -486,7 +493,7 @@ class Database(Backend):
                     connection.execute(f"UPDATE indexed SET through = through + {step}")
                 connection.execute("COMMIT")
                 replaced = True
-            super()._roll_back(connection)
+            super()._discard(connection)
             if not replaced and isinstance(connection, apsw.Connection):
                 # The refused write was the first of a log that begins anew, so all before it lies in the file, and the log can
                 # be cut off. Where there is more in it, or somebody reads from it, nothing happens.

@@ -63,7 +63,8 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An item that differs between two snapshots; None in one where it does not exist."""
+    """An item that differs between two snapshots in anything that it holds, also in how often it was reworded; None in one where
+    it does not exist."""
 
     id: str
     before: Item | None

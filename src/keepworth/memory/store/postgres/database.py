@@ -243,6 +243,7 @@ class PostgresDatabase(Backend):
     def _begun(self) -> ServerConnection:
         wait = max(1, round(1000 * self._timeout))
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
+        self._discard(self._to_write())
         try:
             self._to_write().execute(begin)
         except psycopg.Error:

@@ -35,6 +35,11 @@ _NAMED_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(_FIGURES)
+_NAME_AT_END = re.compile(
+    r" (?P<title>(?:(?:Mr|Mrs|Ms|Dr|Herr|Frau|Monsieur|Madame|M|Mme|Señora?|Don|Doña)\.? )?)"
+    r"(?P<name>[A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+)?)[.!]?$"
+)
+"""A name with which a statement ends, with or without a title."""
 
 
 def around(name: str) -> re.Pattern[str]:
@@ -191,26 +196,60 @@ def with_value(old: str, new: str) -> str:
         start, end = places[0] if len(places) == 1 else (0, 0)
         return f"{old[:start]}{number}{old[end:]}" if old[start:end] not in ("", number) else ""
     value = bare_value(new)
-    kinds = _kinds_of_value(value)
-    if not kinds or max(len(old), len(new)) > LONGEST_OLDER:
+    places = _places_of(value, old) if max(len(old), len(new)) <= LONGEST_OLDER else []
+    if len(places) != 1 or old[slice(*places[0])].lower() == " ".join(value).lower():
         return ""
-    words = list(_WORD.finditer(old))
+    start, end = places[0]
+    return f"{old[:start]}{' '.join(value)}{old[end:]}"
+
+
+def _places_of(value: Sequence[str], old: str) -> list[tuple[int, int]]:
+    """Return where a statement has values of the kind of a value."""
+    kinds = _kinds_of_value(value)
+    words = list(_WORD.finditer(old)) if kinds else []
     spans = [
         (words[at].start(), words[at + size - 1].end())
         for size in range(LONGEST_VALUE, 0, -1)
         for at in range(len(words) - size + 1)
         if kinds & _kinds_of_value([word[0] for word in words[at : at + size]], whole=True)
         and words[at][0].lower() not in _before_values()
+        and words[at + size - 1][0].lower() not in word_list("joins")
     ]
-    places = [
+    return [
         span
         for span in spans
         if not any(other[0] <= span[0] and span[1] <= other[1] for other in spans if other != span)
     ]
-    if len(places) != 1 or old[slice(*places[0])].lower() == " ".join(value).lower():
+
+
+def with_correction(old: str, new: str) -> str:
+    """Return the older statement as a short correction right behind it makes it, or "" for a text that corrects no value.
+
+    Its number, its name at the end, or another value of the same kind is replaced: "My boss is Mr Green." of "My boss is Mr
+    Brown." and "Oops, Mr Green.". Where it has none, or several, the correction is put behind it, so that neither is lost: "I
+    leave at 8 and come back at 5 (Sorry, 6)."
+    """
+    text = with_value(old, new)
+    if text or max(len(old), len(new)) > LONGEST_CORRECTION or not corrects(new):
+        return text
+    value = tuple(without("change", without("corrects", spell_out(new))).rstrip(".!").split())
+    if not 0 < len(value) <= LONGEST_VALUE:
         return ""
-    start, end = places[0]
-    return f"{old[:start]}{' '.join(value)}{old[end:]}"
+    numbers = [word.span() for word in _WORD.finditer(old) if is_number(word[0]) and len(value) == 1]
+    if len(value) == 1 and is_number(value[0]):
+        start, end = numbers[0] if len(numbers) == 1 else (0, 0)
+        return f"{old[:start]}{value[0]}{old[end:]}" if end else (_put_behind(old, new) if numbers else "")
+    if bare_value(new):
+        return _put_behind(old, new) if _places_of(bare_value(new), old) else ""
+    name, named = " ".join(value), _NAME_AT_END.search(old)
+    match = _NAME_AT_END.search(f" {name}")
+    if named is None or match is None or match.start() > 0 or bool(match["title"]) != bool(named["title"]):
+        return ""
+    return "" if named["name"] == match["name"] else f"{old[: named.start('title')]}{name}."
+
+
+def _put_behind(old: str, new: str) -> str:
+    return f"{old.rstrip(' .!')} ({new.strip(' .!')})."
 
 
 def _without_article(words: Sequence[str]) -> tuple[str, ...]:

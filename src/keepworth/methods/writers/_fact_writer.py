@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.change_frames import bare_value, named_value, tells_of_a_new_state, with_value
+from keepworth.memory.change_frames import (
+    bare_value,
+    corrects,
+    named_value,
+    tells_of_a_new_state,
+    with_correction,
+    with_value,
+)
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.compound_statements import says_more
 from keepworth.memory.errors import InvalidAdvice
@@ -229,9 +236,9 @@ def _corrects_value(
         completed, replaced = _completed(fact, near)
         return completed, replaced or gone
     text = _message_of(fact, finished).get("content")
-    if isinstance(text, str) and (bare_value(text) or named_value(text)[0]):
-        # `corrected` made this statement of the one before.
-        return fact, [item for item in near if with_value(item.text, text) == fact.text][:1] or gone
+    if isinstance(text, str) and (bare_value(text) or named_value(text)[0] or corrects(text)):
+        # `corrected` may have made this statement of the one before.
+        return fact, [item for item in near if with_correction(item.text, text) == fact.text][:1] or gone
     return fact, gone
 
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import re
 
-from keepworth.memory.change_frames import bare_value, corrects, named_value, tells_of_a_new_state, with_value
+from keepworth.memory.change_frames import (
+    bare_value,
+    corrects,
+    named_value,
+    tells_of_a_new_state,
+    with_correction,
+    with_value,
+)
 from keepworth.memory.patterns import Patterns, read_words
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.memory.speech import reacts, statements
@@ -16,6 +23,8 @@ from keepworth.methods.writers._claims import USER, Claim, parsed_claim, put_for
 LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64
 """Characters of a message that are read, and of a claim; claims of a message."""
 _RULES = Patterns("claims")
+_REFUSES = re.compile(r"\s*(?:no|nope|nah|nein|nee|nö|non)\b", re.IGNORECASE)
+"""How an answer to a question begins that refuses, where it would be a correction if none was asked."""
 
 
 def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
@@ -53,11 +62,15 @@ def corrected(text: str, before: str, question: str = "") -> str:
     """
     if question and not corrects(text):
         return ""
-    if bare_value(text) or named_value(text)[0]:
-        if not (corrects(text) or tells_of_a_new_state(text)):
-            return ""  # "It's Monday."
+    is_value = bool(bare_value(text) or named_value(text)[0])
+    if is_value and not (corrects(text) or tells_of_a_new_state(text)):
+        return ""  # "It's Monday."
+    if is_value or (corrects(text) and not (question and _REFUSES.match(text))):
         stated_before = [statement.text for statement in statements(before)]
-        return next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
+        anew = next(filter(None, (with_value(old, text) for old in reversed(stated_before))), "")
+        anew = anew or (with_correction(stated_before[-1], text) if stated_before else "")
+        if anew or is_value:
+            return anew
     match = _RULES.anew.match(put_forward(" ".join(text.split())))
     if match is None or not (corrects(text) or match["o"]):
         return ""  # "It's my birthday."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -82,6 +84,79 @@ def test_write_to_a_removed_file_is_refused(how: str, tmp_path: Path):
         with pytest.raises(NotAMemoryFile, match="nothing was written now"):
             m.add("a dog")
         assert finds(m, "a cat a dog") == ["a cat"]
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    """A memory that was renamed to b.mem while it was open as a.mem, and closed then: what was written lies in a.mem-wal."""
+    path, other = tmp_path / "a.mem", tmp_path / "b.mem"
+    with Memory(path, encoder=None) as m:
+        m.add("a cat")
+        path.rename(other)
+        with pytest.raises(
+            NotAMemoryFile, match=rf"was moved to {other} .*{path}-wal: move it back .*nothing was written now"
+        ):
+            m.add("a dog")
+        assert finds(m, "a cat a dog") == ["a cat"]
+        other.rename(path)
+        m.add("a cow")
+        path.rename(other)
+    assert f"was moved to {other}" in caplog.text
+    return other
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="the system has no extended attributes")
+def test_file_that_was_moved_away_from_its_log_is_refused_until_it_is_back(left_behind: Path):
+    path = left_behind.with_name("a.mem")
+    for read_only in (False, True):
+        with pytest.raises(NotAMemoryFile, match=rf"was moved here from {path} without its log {path}-wal"):
+            Memory(left_behind, encoder=None, read_only=read_only)
+    left_behind.rename(path)
+    with Memory(path, encoder=None) as m:
+        assert finds(m, "a cat a cow") == ["a cat", "a cow"]
+        m.add("a hen")
+    path.rename(left_behind)  # it is whole now
+    with Memory(left_behind, encoder=None) as m:
+        assert finds(m, "a cat a cow a hen") == ["a cat", "a cow", "a hen"]
+
+
+def test_memory_is_not_made_beside_the_log_of_another(left_behind: Path):
+    path = left_behind.with_name("a.mem")
+    with pytest.raises(NotAMemoryFile, match=rf"but its log {path}-wal is.* move it back to {path}"):
+        Memory(path, encoder=None)
+    path.with_name("a.mem-wal").unlink()
+    with Memory(path, encoder=None) as m:
+        assert m.get_all() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="the system has no extended attributes")
+def test_file_in_the_place_of_another_is_not_read_with_the_log_of_that_one(left_behind: Path, tmp_path: Path):
+    path, new = tmp_path / "a.mem", tmp_path / "new.mem"
+    with Memory(new, encoder=None) as m:
+        m.add("a hen")
+    new.rename(path)
+    with pytest.raises(NotAMemoryFile, match=rf"{path}-wal is the log of that one: put that one back"):
+        Memory(path, encoder=None)
+    left_behind.replace(path)
+    with Memory(path, encoder=None) as m:
+        assert finds(m, "a cat a cow") == ["a cat", "a cow"]
+
+
+def test_memory_that_is_moved_with_its_log_opens_there(tmp_path: Path):
+    """As after a kill."""
+    (tmp_path / "there").mkdir()
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        m.add("a cat")
+        for file in tmp_path.glob("a.mem*"):
+            file.rename(tmp_path / "there" / file.name)
+        with pytest.raises(NotAMemoryFile, match=r"close this memory, and open .*there"):
+            m.add("a dog")
+    with Memory(tmp_path / "there" / "a.mem", encoder=None) as m:
+        assert finds(m, "a cat") == ["a cat"]
+    for file in (tmp_path / "there").glob("a.mem*"):
+        shutil.copy(file, tmp_path)
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        assert finds(m, "a cat") == ["a cat"]
 
 
 def test_plain_searches_are_logged_in_batches_unless_switched_off(path: Path):

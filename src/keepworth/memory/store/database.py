@@ -45,10 +45,11 @@ from keepworth.memory.errors import (
     none_left,
 )
 from keepworth.memory.search.index import threads
-from keepworth.memory.store import schema
+from keepworth.memory.store import moved_files, schema
 from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5, make_anew
+from keepworth.memory.store.moved_files import identity
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
@@ -158,12 +159,6 @@ LOG_PAGES = 2000
 tables, the roots of indexes) are moved once per so many, not per thousand."""
 MOST_PAGES = 4 * LOG_PAGES
 """Pages from which on a write moves the log itself: it writes faster than the thread moves."""
-
-
-def identity(path: str) -> tuple[int, int]:
-    """Return what tells the file at a path from any other: its device and its number there. Raises OSError."""
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
 
 
 class Checkpoints:
@@ -350,6 +345,7 @@ class Database(Backend):
                 raise Forked(FORKED.format(self.path))
             if file not in OPEN:
                 _refuse_strangers(self.path)
+            moved_files.refuse_separated(self.path)
         with self.translated():
             connection = self._connect(self.read_only)
             if self.in_memory:
@@ -364,11 +360,13 @@ class Database(Backend):
             if not self.read_only:
                 self._identity = self._checkpoints.file = self.file
                 OPEN[self._identity] += 1
+                moved_files.note_place(self.path)
         return connection
 
     def _make(self) -> None:
         """Create an empty memory, which appears at its path whole or not at all, unless another process creates one just
         then."""
+        moved_files.refuse_lonely_log(self.path)
         target = Path(os.path.realpath(self.path))
         try:
             with self.translated(), appearing(target) as part:
@@ -426,18 +424,15 @@ class Database(Backend):
         return status.st_mtime_ns, status.st_size
 
     def _require_in_place(self) -> None:
-        """Raise NotAMemoryFile if the file was deleted or replaced while open, as what is written to it would be lost."""
-        if self._identity is None:
-            return
+        """Raise NotAMemoryFile if the file was deleted, moved or replaced while open, as what is written to it would be lost."""
+        if self._identity is not None and not self._in_place(self._identity):
+            raise NotAMemoryFile(f"{moved_files.taken_away(self._where, self._identity)}; nothing was written now")
+
+    def _in_place(self, file: tuple[int, int]) -> bool:
         try:
-            in_place = identity(self._where) == self._identity
+            return identity(self._where) == file
         except OSError:
-            in_place = False
-        if not in_place:
-            raise NotAMemoryFile(
-                f"{self.path} was taken away or replaced while it was open: close this memory and open it again; what was "
-                "written to it before is in the file that lay there, and nothing was written now"
-            )
+            return False
 
     def _reader(self) -> FileConnection:
         if self.in_memory:
@@ -658,6 +653,8 @@ class Database(Backend):
     def _close_connections(self) -> None:
         # The writer is closed last: the last connection removes the write-ahead log, which a reader may not. It has to read
         # something first, as it does not know of the log before.
+        if self._identity is not None and not self._in_place(self._identity) and os.path.exists(f"{self._where}-wal"):
+            logging.getLogger("keepworth.memory").warning("%s", moved_files.taken_away(self._where, self._identity))
         writer = getattr(self, "_writer", None)
         if writer is not None:
             with contextlib.suppress(apsw.Error):

@@ -357,6 +357,9 @@ def test_the_command_line_takes_several_files_a_folder_and_pam(
     assert (code, out) == (0, "0 items, 0 that were there already, 1 changed.\n")
     assert "--delete-missing deletes it" in err
     assert run(f"import {tmp_path}/notes --delete-missing")[1] == "0 items, 1 that were there already, 1 deleted.\n"
+    undone = json.loads(run("rollback --source edited --json")[1])["id"]
+    assert {line["text"] for line in map(json.loads, run("list --json")[1].splitlines())} == {"use uv", "tests first"}
+    assert run(f"rollback {undone}")[0] == 0
     assert run(f"import {files} --delete-missing")[0] == 2
     assert run(f"export {tmp_path}/a.json --to pam")[0] == 0
     assert run(f"import {tmp_path}/a.json")[1] == "0 items, 1 that were there already.\n"

@@ -107,6 +107,8 @@ def checked_name(name: object, what: str) -> str:
     name = _storable(name, what)
     if not name.strip(_SPACES_AND_JOINERS):
         raise InvalidScope(f"{what} is blank: {name!r:.80}: write a name, or leave it out")
+    if name != name.strip(_SPACES):  # it would be another person than the same name without them
+        raise InvalidScope(f"{what} begins or ends with a space: {name!r:.80}: remove it")
     if not legible(name):
         raise InvalidScope(
             f"{what} has control characters or others that cannot be seen: {name!r:.80}: remove or decode them"
@@ -132,7 +134,8 @@ def legible(name: str) -> bool:
     )
 
 
-_SPACES_AND_JOINERS = " \u3000\u200c\u200d"
+_SPACES = " \u3000"
+_SPACES_AND_JOINERS = f"{_SPACES}\u200c\u200d"
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs")
 """Unicode's categories of control and format characters, halves of surrogate pairs, and separators."""
 

@@ -131,7 +131,8 @@ def take(
             names.append(number)
             if number == len(listed):
                 listed.append((Operation(OperationKind.ADD, text=record.text), record.draft))
-        listed += [(Operation(OperationKind.DELETE, (id,)), Draft(scope=memory.scope)) for id in deleted]
+        by = Draft(scope=memory.scope, provenance=Provenance(EDITED))
+        listed += [(Operation(OperationKind.DELETE, (id,)), by) for id in deleted]
         return listed
 
     def check(outcome: OperationOutcome) -> None:

@@ -547,6 +547,17 @@ RULES: dict[str, Rule] = {
         *minus("time saved: k = 16", "time saved: k = 1", "time saved: 16 copies"),
         part=f"Three spots, and the time to an equal loss. {NOT_THE_PAPERS}",
     ),
+    "skillmimic_v2": rule(
+        {
+            starts: above(
+                *(f"{starts}: full minus {starts}: {other}" for other in ("clips", "joined anywhere")),
+                level=["own: full minus own: clips"],
+                room=[(f"{starts}: clips", 1.0)],
+            )
+            for starts in ("beside", "switch")
+        },
+        part=f"A point in a plane. {NOT_THE_PAPERS}",
+    ),
     "step_mix": rule(
         {
             "value in the end": above(

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import keepworth
+from keepworth.base.errors import UnknownName
 from keepworth.memory import errors
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Provenance, Scope
@@ -584,3 +585,9 @@ def test_invalid_address_is_refused_without_showing_its_password(url: str) -> No
     with pytest.raises(NotAMemoryFile) as caught:
         address(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", " ", "unheard"])
+def test_writer_of_no_such_name_is_refused_with_the_names_of_those_there_are(name: str) -> None:
+    with pytest.raises(UnknownName, match=r"no writer .*statements"):
+        Memory(writer=name)

@@ -153,7 +153,7 @@ def writer(name: str) -> Writer:
         made = make()
         assert callable(made)
         return made
-    if not Path(name).expanduser().is_dir():
+    if not name.strip() or not Path(name).expanduser().is_dir():
         unknown = UnknownName("writer", name, ("default", *registry.methods("writer")))
         unknown.fix += " The folder of a run that trained a manager works too."
         raise unknown

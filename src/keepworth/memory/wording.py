@@ -21,7 +21,8 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[\"“„«][^\"”“»]*[\"”“»]|(?<!\w)'[^']{8,}'(?!\w)")
-_DATES = re.compile(r"\s*\(\d{4}-\d\d(?:-\d\d)?(?: to \d{4}-\d\d(?:-\d\d)?)?\)")
+_DAYS = r"(?:[^()=;]{1,60} = )?\d{4}-\d\d(?:-\d\d)?(?: to \d{4}-\d\d(?:-\d\d)?)?"
+_DATES = re.compile(rf"\s*\({_DAYS}(?:; {_DAYS})*\)")
 """The dates that a writer of notes adds to relative days."""
 _SPEAKER = re.compile(r"(?P<name>[A-ZÀ-Þ][\w.'-]*(?: [A-ZÀ-Þ][\w.'-]*){0,3}): (?=\S)")
 """The name that it puts before what somebody says."""

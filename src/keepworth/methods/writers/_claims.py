@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache, lru_cache
 
-from keepworth.memory.patterns import Patterns, compile_pattern, read_english, read_numbers, read_patterns, read_words
-from keepworth.memory.time_window import DAY, TimeWindow, window_of
+from keepworth.memory.patterns import Patterns, compile_pattern, read_english, read_patterns, read_words
+from keepworth.memory.relative_days import RelativeDay, relative_days, show
+from keepworth.memory.time_window import TimeWindow, window_of
 
 USER = "user"
 _RULES = Patterns("claims")
@@ -174,58 +175,33 @@ def _first_part(value: str) -> str:
 
 def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
     """Returns (the day of a past event, or "", `text` with the dates of its relative days added)."""
-    day, shown = relative_day(text, at, ahead=ahead)
+    day, dates = _reckoned(text, at, ahead)
     end = len(text) - 1 if text.endswith((".", "!")) else len(text)
-    return day, f"{text[:end]} ({shown}){text[end:]}" if shown else text
+    return day, f"{text[:end]} ({dates}){text[end:]}" if dates else text
 
 
-def relative_day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
-    """Returns (the day of a past event, the dates that its relative days mean), each "" where there is none."""
+def _reckoned(text: str, at: str, ahead: bool) -> tuple[str, str]:
+    """Returns (the day of a past event, the dates that a statement means), each "" where there is none."""
     if not at or _RULES.written_out.search(text):
         return "", ""
+    spoken = datetime.fromisoformat(at).replace(tzinfo=None)
+    days = relative_days(text, at) or _month_without_year(text, spoken, ahead)
+    past = [day.window.start for day in days if day.window is not None and day.window.start <= spoken]
+    day = max(past[0], datetime(1, 1, 2)).date().isoformat() if past and not ahead else ""
+    return day, show(days)
+
+
+def _month_without_year(text: str, spoken: datetime, ahead: bool) -> list[RelativeDay]:
+    """Returns the month or day that is named without its year: the last one where the statement tells what was done in it, the
+    next one where it is planned."""
+    if not (ahead or _RULES.told.search(text)):
+        return []
+    window = window_of(text, spoken.isoformat())
+    if window is None or window.start == datetime.min or window.end == datetime.max:
+        return []
     try:
-        spoken = datetime.fromisoformat(at)
-        window = _window(text, spoken, ahead)
-        shown = "" if window is None else _shown(window)
-    except (ValueError, OverflowError):
-        return "", ""
-    if window is None or window.days > 400:
-        return "", ""
-    happened = window.start <= spoken and not ahead
-    return max(window.start, datetime(1, 1, 2)).date().isoformat() if happened else "", shown
-
-
-def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:
-    today = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    coming = _RULES.ahead.search(text)
-    if coming is None:
-        window = window_of(text, at.isoformat())
-        if window is not None and ahead and window.end < at:  # "a trip in May", where it is planned, means the next May
-            return TimeWindow(*(day.replace(year=day.year + 1) for day in (window.start, window.end)))
-        return window if window is not None and window.start > datetime.min and window.end < datetime.max else None
-    if coming["word"]:
-        days = {"tomorrow": 1, "last night": -1}.get(coming["word"].lower(), 0)
-        first, length = today + DAY * days, 1
-    elif coming["n"]:
-        number = int(coming["n"]) if coming["n"].isdigit() else read_numbers("counts")[coming["n"].lower()]
-        first, length = today + DAY * number * (7 if coming["unit"].lower() == "week" else 1), 1
-    elif (weekday := read_numbers("weekdays").get(coming["next"].lower())) is not None:
-        first, length = today + DAY * ((weekday - today.weekday() - 1) % 7 + 1), 1
-    elif coming["next"].lower() == "week":
-        first, length = today + DAY * (7 - today.weekday()), 7
-    elif coming["next"].lower() == "month":
-        first = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
-        length = ((first + timedelta(days=32)).replace(day=1) - first).days
-    else:
-        first = today.replace(year=today.year + 1, month=1, day=1)
-        length = (first.replace(year=first.year + 1) - first).days
-    return TimeWindow(first, first + DAY * length - timedelta(minutes=1))
-
-
-def _shown(window: TimeWindow) -> str:
-    first, last = window.start.date(), window.end.date()
-    if first == last:
-        return first.isoformat()
-    if first.day == 1 and (last + timedelta(days=1)).day == 1 and (first.year, first.month) == (last.year, last.month):
-        return first.isoformat()[:7]
-    return f"{first.isoformat()} to {last.isoformat()}"
+        if ahead and window.end < spoken:
+            window = TimeWindow(*(day.replace(year=day.year + 1) for day in (window.start, window.end)))
+    except ValueError:
+        return []
+    return [RelativeDay(text, window)]

@@ -10,8 +10,9 @@ from typing import Any
 
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.item import Item, legible, timestamp
+from keepworth.memory.relative_days import relative_days, show
 from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
-from keepworth.methods.writers._claims import relative_day, stems
+from keepworth.methods.writers._claims import stems
 from keepworth.methods.writers._fact_writer import Facts
 from keepworth.methods.writers._forgetting import forgotten
 from keepworth.methods.writers._statements import corrected
@@ -27,10 +28,6 @@ what is shown."""
 DERIVED = "derived from"
 """What links a fact to the note that it was found in."""
 _NOT_SPEAKERS = ("system", "tool", "developer", "function")
-_CALENDAR = re.compile(
-    r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\b(?:19|20)\d\d\b", re.IGNORECASE
-)
-"""A month or a year: "in May" may be the last one or the next."""
 _PEOPLE = ("user", "human", "person", "customer", "client")
 
 
@@ -150,7 +147,7 @@ def _texts(utterances: Iterable[StatedSentence], at: str, size: int) -> list[str
     day. Neighbouring notes are put together up to `size` characters, and up to `LONGEST` where there are more than `MOST`."""
     notes: list[str] = []
     for statement in utterances:
-        day = "" if _CALENDAR.search(statement.text) else relative_day(statement.text[:LONGEST], at, ahead=False)[1]
+        day = show(relative_days(statement.text[:LONGEST], at))
         text = f"{statement.text} ({day})" if day else statement.text
         if notes and statement.leans and len(notes[-1]) + len(text) < LONGEST:
             notes[-1] = f"{notes[-1]} {text}"

@@ -268,6 +268,10 @@ COMPOUND = (
     ("I have my own car, a dog and a boat.", "I sold the boat."),
     ("Our API uses OAuth and the rate limit is 100 a minute.", "Our API no longer uses OAuth."),
     ("My kids Mia and Tom go to Lincoln School.", "Tom doesn't go to Lincoln School anymore."),
+    ("I like Thai and Indian food.", "I don't like Thai food any more."),
+    ("Our sprint starts on Monday and ends on Friday.", "Our sprint ends on Thursday now."),
+    ("The meeting is on Monday at 10 and on Friday at 3.", "The Friday meeting is at 4 now."),
+    ("I'm 35 and live in Graz.", "I turned 36 today."),
     ("Ich wohne in Köln und bin gegen Penicillin allergisch.", "Ich bin nach Bonn gezogen."),
     ("Ich arbeite bei Siemens und meine Tochter heißt Mia.", "Ich arbeite nicht mehr bei Siemens."),
     ("Ich lerne Spanisch und Dänisch.", "Ich lerne kein Dänisch mehr."),
@@ -287,6 +291,8 @@ NOT_SO = (
     ("Vivo en Lima.", "Casi me mudé a Quito."),
     ("J'habite à Lyon.", "J'ai failli déménager à Paris."),
     ("I work at Shell.", "I almost quit my job at Shell."),
+    ("Our sprint starts on Monday.", "Our sprint ends on Thursday now."),
+    ("Der Kurs beginnt um 9.", "Der Kurs endet jetzt um 12."),
     ("I play the piano.", "I don't play the piano on Sundays."),
     ("I drink coffee.", "I don't drink coffee at work."),
     ("I take metformin daily.", "I stopped taking metformin for two days last week and started again."),
@@ -307,6 +313,9 @@ def test_statement_stays_open_where_it_says_more_or_is_still_so(old: str, new: s
     ("My boss is Anna and she is very strict.", "My boss is Peter now."),
     ("I play chess and tennis.", "I no longer play chess and tennis."),
     ("I'm vegetarian.", "I've started eating meat again."),
+    ("I go to the gym on Tuesdays and Thursdays.", "I go to the gym on Mondays and Wednesdays now."),
+    ("Our sprint starts on Monday.", "Our sprint starts on Tuesday now."),
+    ("The shop is open.", "The shop closed."),
 ])  # fmt: skip
 def test_statement_that_says_no_more_is_closed(old: str, new: str, notes: Memory) -> None:
     user = f"no more {old} {new}"

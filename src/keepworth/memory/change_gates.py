@@ -39,6 +39,8 @@ def changes_no_state(old: str, new: str) -> bool:
     """Return whether the newer statement surely leaves a state as it is: it tells what was nearly so, what was so in a childhood,
     what was over for a while, or what is not so at some times or places that the older one does not name."""
     before, after = read(old), read(new)
+    if _begin_and_end(before, after):
+        return True
     if cue("no longer").search(after.plain) is not None:
         return False
     if any(cue(name).search(after.plain) is not None for name in ("was not so", "so again")):
@@ -79,6 +81,15 @@ def _is_beside(old: Wording, new: Wording) -> bool:
     English", "The app supports German now"."""
     same = bool(old.subject) and old.subject == new.subject and old.action == new.action
     return same and bool(old.action & stem_list("additive")) and not tells_of_end(new.text)
+
+
+def _begin_and_end(old: Wording, new: Wording) -> bool:
+    """Return whether one tells when something begins, and the other when it ends: "It starts on Monday", "it ends on Friday"."""
+    if not (old.values and new.values):
+        return False
+    begins, ends = word_list("begins"), word_list("ends")
+    sides = [(not begins.isdisjoint(one.tokens), not ends.isdisjoint(one.tokens)) for one in (old, new)]
+    return sorted(sides) == [(False, True), (True, False)]
 
 
 def _is_named_like_a_product(old: Wording, new: Wording) -> bool:

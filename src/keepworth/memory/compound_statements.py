@@ -32,12 +32,14 @@ def says_more(old: str, new: str, is_replaced: Callable[[str], bool]) -> bool:
     clauses = [part for place, part in enumerate(parts) if verbs[place] and _stands_alone(part, joined[place])]
     if any(part.content and not is_replaced(part.text) for part in clauses if len(clauses) > 1):
         return True
-    if not any(sign(kind).search(read(new).plain) for kind in _ENDS):
-        return False
+    after = read(new)
+    over = any(sign(kind).search(after.plain) for kind in _ENDS)
+    rows = [(_named_before(parts[:place], part), part) for place, part in enumerate(parts) if joined[place] and place]
     return any(
-        joined[place] and _names_one(_named_before(parts[:place], parts[place]), _first_thing(parts[place]), whole)
-        for place in range(1, len(parts))
-        if not verbs[place]
+        _names_one(things, members, whole) and (over or _names_one(things, members, after.subject))
+        for things, part in rows
+        if not _has_verb(part)
+        for members in (_first_thing(part), _first_thing(part) - _last_thing(part))  # "Thai and Indian food"
     )
 
 

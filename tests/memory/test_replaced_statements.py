@@ -322,6 +322,26 @@ def test_statement_that_says_no_more_is_closed(old: str, new: str, notes: Memory
     assert say(notes, user, 1, old).isdisjoint(say(notes, user, 20, new))
 
 
+def test_statement_of_a_project_replaces_those_of_the_same_project_alone() -> None:
+    with Memory() as memory:
+        for project, text in (
+            ("web", "The tests run with make check."),
+            ("shop", "The tests run with npm test now."),
+            ("web", "The tests run with tox now."),
+            ("web", "I live in Rome."),
+            ("shop", "I moved to Oslo."),
+            ("", "The build runs with make."),
+            ("shop", "The build runs with bazel now."),
+        ):
+            memory.add(text, infer=True, metadata={"project": project} if project else None)
+        assert [item.text for item in memory.get_all()] == [
+            "The tests run with npm test now.",
+            "The tests run with tox now.",
+            "I moved to Oslo.",
+            "The build runs with bazel now.",
+        ]
+
+
 @pytest.mark.parametrize(("said", "then"), [
     ("I'm allergic to nuts.", "It's my sister's wedding on Saturday."),
     ("I live in a small village.", "It's a beautiful day."),

@@ -362,6 +362,19 @@ def test_prompt_statements_are_kept_and_requests_are_not(host: Host) -> None:
     assert "I prefer pnpm over npm." in asked
 
 
+@pytest.mark.parametrize(("first", "second"), [
+    ("The tests run with `make check`, not with pytest.", "The tests run with `npm test`."),
+    ("Die Tests laufen mit `make pruefe`.", "Die Tests laufen jetzt mit `npm run pruefung`."),
+])  # fmt: skip
+def test_statement_of_one_project_replaces_none_of_another(host: Host, first: str, second: str) -> None:
+    host("UserPromptSubmit", prompt=first, cwd="/home/ana/website")
+    host("UserPromptSubmit", prompt=second, cwd="/home/ana/shop", session_id="s2")
+    assert {first, second} <= set(host.texts())
+    host("UserPromptSubmit", prompt="I live in Rome.", cwd="/home/ana/website")
+    host("UserPromptSubmit", prompt="I moved to Oslo.", cwd="/home/ana/shop", session_id="s2")
+    assert "I live in Rome." not in host.texts()
+
+
 def answers_again(host: Host, url: str) -> None:
     """The server of the host answers again, at the address at which it did not."""
     for file in Path(host.environment["KEEPWORTH_HOOKS"]).glob("*.json"):

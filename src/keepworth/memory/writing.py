@@ -157,7 +157,14 @@ def _asked(
     asked: list[tuple[Operation, OperationOutcome]] = []
     stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
     at = draft.event_time or timestamp(stated) or timestamp(memory._clock())
-    finished = Finished(messages=tuple(messages), bank=bank, memory=memory, source=draft.provenance.source, said_at=at)
+    finished = Finished(
+        messages=tuple(messages),
+        bank=bank,
+        memory=memory,
+        source=draft.provenance.source,
+        said_at=at,
+        project=str(draft.metadata.get("project") or ""),
+    )
     for operation in _answers(writer, finished):
         drafted = _draft_of(operation, draft, at)
         if drafted.event_time and isinstance(operation, StatedFact) and not (operation.targets or operation.day):

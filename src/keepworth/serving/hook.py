@@ -151,6 +151,19 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
     return HookEvent(what, called, session, folder, clean(text), tool, fresh, prompt, command, failed, output)
 
 
+def project_of(folder: str) -> str:
+    """Return the folder of the project that a host works in: the host's own word for it, the root of the repository, or the
+    folder itself; "" where none is known."""
+    if root := os.environ.get("CLAUDE_PROJECT_DIR"):
+        return root
+    if not folder:
+        return ""
+    here = Path(folder)
+    with contextlib.suppress(OSError):
+        return str(next((path for path in (here, *here.parents) if (path / ".git").exists()), here))
+    return folder
+
+
 def command_of(given: Mapping[str, Any]) -> str:
     """Return the command line that a tool ran; "" for a tool that runs none."""
     arguments = given.get("tool_input")
@@ -292,7 +305,8 @@ class HookWork:
             message = {"role": "user", "content": words, "said_at": at}
             if self.session.task:
                 message["before"] = self.session.task  # by which a repeated request is told from a statement
-            self.session.unkept.append({"message": message, "to": self.memory.place})
+            prompt = {"message": message, "to": self.memory.place, "project": project_of(self.event.folder)}
+            self.session.unkept.append(prompt)
             del self.session.unkept[:-MOST_UNKEPT]
         return bool(words.strip())
 
@@ -303,6 +317,8 @@ class HookWork:
         ours = [prompt for prompt in self.session.unkept if prompt["to"] == self.memory.place]
         for prompt in ours:
             note = {"content": [prompt["message"]], "infer": True, "source": "hook", **self.memory.bounds}
+            if prompt.get("project"):  # of two projects, one says nothing about the other
+                note["metadata"] = {"project": prompt["project"]}
             newest = self.event.what == PROMPT and prompt is self.session.unkept[-1]
             if newest and self.session.episode:
                 note["episode"] = self.session.episode

@@ -277,7 +277,8 @@ class Finished:
 
     uses: the choices of the episode in order; messages: what was said, and nothing else is
     known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far;
-    memory: for which messages are written, source: under which name, and said_at: when they were said, as a canonical time.
+    memory: for which messages are written, source: under which name, said_at: when they were said, as a canonical time, and
+    project: in which project, "" for none.
     """
 
     uses: tuple[Use, ...] = ()
@@ -291,6 +292,7 @@ class Finished:
     memory: Memory | None = None
     source: str = ""
     said_at: str = ""
+    project: str = ""
 
     @property
     def choices(self) -> tuple[Use, ...]:

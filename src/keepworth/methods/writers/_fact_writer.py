@@ -26,6 +26,7 @@ from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
 from keepworth.memory.speech import ends_in_question
 from keepworth.memory.told_changes import FITTED_TO
+from keepworth.memory.wording import read, word_list
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected
@@ -75,7 +76,7 @@ class Facts:
             return
         if self.outdated is None:
             for fact in facts:  # one after the other: each is compared with the result of the facts before it
-                like, at = _like(parsed_claim(fact.text), bank), fact.said_at or finished.said_at
+                like, at = _like(parsed_claim(fact.text), bank, finished.project), fact.said_at or finished.said_at
                 near = [item for item, _ in like]
                 later = [item for item in near if is_before(at, item.said_at or item.written_at)]
                 gone = [item for item in near if item not in later]
@@ -87,7 +88,7 @@ class Facts:
                 fact, gone = _corrects_value(fact, gone, same, finished)
                 yield _taking_over(fact, gone)
             return
-        similar = [[item for item, _ in _like(parsed_claim(fact.text), bank)] for fact in facts]
+        similar = [[item for item, _ in _like(parsed_claim(fact.text), bank, finished.project)] for fact in facts]
         asked = [index for index, similar_facts in enumerate(similar) if similar_facts]
         answers: Sequence[Sequence[int]] = ()
         if asked:
@@ -155,16 +156,35 @@ def stated_in(text: str) -> tuple[Claim, ...]:
     return tuple(claims(text)) or (parsed_claim(text),)
 
 
-def _like(claim: Claim, bank: Bank) -> list[tuple[Item, float]]:
-    """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session; with the cosine of
-    each with its text, 0 where that is not known."""
+def _like(claim: Claim, bank: Bank, project: str) -> list[tuple[Item, float]]:
+    """Returns the items that `claim` may replace: similar, open, and of the same person, agent and session, with the cosine of
+    each with its text, 0 where that is not known.
+
+    Args:
+        claim: The newer statement.
+        bank: Where the items are.
+        project: In which project it was said, "" for none. Items of other projects are left out, unless it is about the speaker.
+    """
     if claim.attribute == "plan" or len(claim.text) > LONGEST or not len(bank):
         return []  # what is so long says more than one thing, and replaces none: to look for it would cost most of a write
     near: dict[str, tuple[Item, float]] = {}
     for number, hits in enumerate(bank.hits_nearest_to(asked_for(claim), KNOWN)):
         for hit in hits:  # the first search is for the text itself
             near.setdefault(hit.id, (hit.item, (hit.dense or 0.0) if number == 0 else 0.0))
-    return [(item, cosine) for item, cosine in near.values() if item.scope == bank.scope and item.open]
+    everywhere = _is_of_oneself(claim.text)
+    return [
+        (item, cosine)
+        for item, cosine in near.values()
+        if item.scope == bank.scope
+        and item.open
+        and (everywhere or (item.metadata.get("project") or project) == project)
+    ]
+
+
+def _is_of_oneself(text: str) -> bool:
+    """Returns whether a statement is about the person who speaks, and so holds in all projects: "I moved to Oslo."."""
+    words = set(read(text).tokens)
+    return not words.isdisjoint(word_list("of oneself")) and words.isdisjoint(word_list("of a project"))
 
 
 def _find_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None = None) -> list[Item]:

@@ -28,6 +28,8 @@ _WRITTEN = re.compile(r"\b(?:19|20)\d\d\b|\b\d{1,2}[./]\d{1,2}(?:[./]|\b(?!\s*(?
 """A year or a date in numbers."""
 _RANGE = re.compile(r"(?:\d\s*[-–./,:]|\b(?:or|oder|bis|ou|o|à|(?<!y )a|to)\s)\s*$", re.IGNORECASE)
 """Before a number, what says that it is not the whole number: "2 or 3 days ago"."""
+_ADDED = re.compile(r" \((?:[^()=;]{1,60} = )?\d{4}-\d\d\b[^()]*\)(?= |$)")
+"""What `with_dates` adds to a statement."""
 _PARTS_OF_DAYS = "morgen|vormittag|mittag|nachmittag|abend"
 
 
@@ -80,6 +82,23 @@ def relative_days(text: str, at: str) -> list[RelativeDay]:
             window = None
         days.append(RelativeDay(match[0], window))
     return days
+
+
+def with_dates(text: str, at: str, longest: int | None = None) -> str:
+    """Return a statement with the dates of its relative days behind it: "I fly on Friday. (2026-12-04)".
+
+    Args:
+        text: The statement.
+        at: When it was said, ISO 8601; "" adds none.
+        longest: The most characters that are read; None for all.
+    """
+    day = show(relative_days(text[:longest], at))
+    return f"{text} ({day})" if day else text
+
+
+def without_dates(text: str) -> str:
+    """Return a statement as it was before `with_dates` added to it."""
+    return _ADDED.sub("", text)
 
 
 def show(days: list[RelativeDay]) -> str:

@@ -23,8 +23,9 @@ from keepworth.memory.compound_statements import says_more
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
+from keepworth.memory.relative_days import with_dates, without_dates
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
-from keepworth.memory.speech import ends_in_question
+from keepworth.memory.speech import ends_in_question, statements
 from keepworth.memory.told_changes import FITTED_TO
 from keepworth.memory.wording import read, word_list
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
@@ -72,7 +73,7 @@ class Facts:
         facts = [fact for fact in self._found(finished) if fact.text.strip()]
         bank = finished.bank() if facts and finished.bank is not None and self.updates else None
         if bank is None:
-            yield from facts
+            yield from (fact for fact in facts if not _is_correction_alone(fact))
             return
         if self.outdated is None:
             for fact in facts:  # one after the other: each is compared with the result of the facts before it
@@ -86,7 +87,8 @@ class Facts:
                     item for item in near if item not in later and may_correct(fact.speaker, item.provenance.speaker)
                 ]
                 fact, gone = _corrects_value(fact, gone, same, finished)
-                yield _taking_over(fact, gone)
+                if gone or not _is_correction_alone(fact):
+                    yield _taking_over(fact, gone)
             return
         similar = [[item for item, _ in _like(parsed_claim(fact.text), bank, finished.project)] for fact in facts]
         asked = [index for index, similar_facts in enumerate(similar) if similar_facts]
@@ -249,17 +251,29 @@ def _corrects_value(
         near: Items that are like it, which the same person said before it.
         finished: The conversation.
     """
-    if bare_value(fact.text):
-        any_item = tells_of_a_new_state(fact.text) or not _follows(fact, finished)
-        return _completed(fact, [item for item in gone if item in near] if any_item else [])
-    if named_value(fact.text)[0]:
-        completed, replaced = _completed(fact, near)
+    plain = without_dates(fact.text)
+    if bare_value(plain):
+        if not tells_of_a_new_state(plain) and _follows(fact, finished):
+            return fact, []
+        replaced = [item for item in gone if item in near]
+        return _completed(fact, replaced or (near if corrects(plain) else []), finished)
+    if named_value(plain)[0]:
+        completed, replaced = _completed(fact, near, finished)
         return completed, replaced or gone
     text = _message_of(fact, finished).get("content")
     if isinstance(text, str) and (bare_value(text) or named_value(text)[0] or corrects(text)):
         # `corrected` may have made this statement of the one before.
-        return fact, [item for item in near if with_correction(item.text, text) == fact.text][:1] or gone
+        return fact, [item for item in near if with_correction(without_dates(item.text), text) == plain][:1] or gone
     return fact, gone
+
+
+def only_corrects(text: str) -> bool:
+    """Returns whether a text states nothing but for what it corrects: "Sorry, it's on Saturday."."""
+    return bool(bare_value(text)) and corrects(text) and not statements(text)
+
+
+def _is_correction_alone(fact: StatedFact) -> bool:
+    return only_corrects(fact.text.removeprefix(f"{fact.speaker}: "))
 
 
 def _follows(fact: StatedFact, finished: Finished) -> bool:
@@ -271,12 +285,13 @@ def _follows(fact: StatedFact, finished: Finished) -> bool:
     )
 
 
-def _completed(fact: StatedFact, gone: Sequence[Item]) -> tuple[StatedFact, list[Item]]:
-    """Returns a statement that tells a value alone with the words of the first of some items that has a value of the same kind,
-    and this item; the statement as it is, and none, where none has."""
-    for item in gone:
-        if text := with_value(item.text, fact.text):
-            return replace(fact, text=text), [item]
+def _completed(fact: StatedFact, gone: Sequence[Item], finished: Finished) -> tuple[StatedFact, list[Item]]:
+    """Returns a statement that tells a value alone with the words of the newest of some items that has a value of the same kind,
+    and this item; the statement as it is, and none, where none has. Its dates are those of the new value."""
+    plain, at = without_dates(fact.text), fact.said_at or finished.said_at
+    for item in sorted(gone, key=lambda item: item.said_at or item.written_at, reverse=True):
+        if text := with_value(without_dates(item.text), plain):
+            return replace(fact, text=with_dates(text, at)), [item]
     return fact, []
 
 

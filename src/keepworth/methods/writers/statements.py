@@ -10,10 +10,10 @@ from typing import Any
 
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.item import Item, legible, timestamp
-from keepworth.memory.relative_days import relative_days, show
+from keepworth.memory.relative_days import with_dates
 from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
 from keepworth.methods.writers._claims import stems
-from keepworth.methods.writers._fact_writer import Facts
+from keepworth.methods.writers._fact_writer import Facts, only_corrects
 from keepworth.methods.writers._forgetting import forgotten
 from keepworth.methods.writers._statements import corrected
 from keepworth.records.episode import Operation, OperationKind, StatedFact
@@ -87,6 +87,8 @@ class Statements:
                 stated = statements(text, question=question, of_agent=of_agent)
                 if isinstance(before, str) and not of_agent:
                     stated = [claim for claim in stated if claim.asked_to_keep or not _asks_again(claim.text, before)]
+                if not (of_agent or question or isinstance(before, str)) and only_corrects(text):
+                    stated = [StatedSentence(clean(text).strip())]  # of a note that is looked for when it is stored
                 for note in _texts(stated, at or finished.said_at, OF_ASSISTANTS if of_agent else 0):
                     teller = name.removesuffix(": ") or speaker
                     yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, teller, said_at=at)
@@ -147,8 +149,7 @@ def _texts(utterances: Iterable[StatedSentence], at: str, size: int) -> list[str
     day. Neighbouring notes are put together up to `size` characters, and up to `LONGEST` where there are more than `MOST`."""
     notes: list[str] = []
     for statement in utterances:
-        day = show(relative_days(statement.text[:LONGEST], at))
-        text = f"{statement.text} ({day})" if day else statement.text
+        text = with_dates(statement.text, at, LONGEST)
         if notes and statement.leans and len(notes[-1]) + len(text) < LONGEST:
             notes[-1] = f"{notes[-1]} {text}"
         else:

@@ -52,7 +52,7 @@ class Host:
 
     def give(self, event: dict[str, Any], *words: str, **variables: str) -> tuple[dict[str, Any], str]:
         done = subprocess.run(
-            [sys.executable, "-m", "keepworth", "hook", "--user", self.user, "--seconds", "300", *words],
+            [sys.executable, "-m", "keepworth", "hook", *(["--user", self.user] if self.user else []), "--seconds", "300", *words],
             input=json.dumps(event).encode(), capture_output=True, check=False, env={**self.environment, **variables},
             timeout=360,
         )  # fmt: skip
@@ -90,6 +90,14 @@ def host(process: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest)
     variables = {"KEEPWORTH_URL": process.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
     with Client(process.url, TOKEN) as client:
         yield Host(client, request.node.name, {**os.environ, **variables})
+
+
+def test_a_hook_that_names_nobody_shows_what_belongs_to_nobody(host: Host) -> None:
+    host.client.add("Bob's tests of the harbour need the flag --bob", user_id="bob")
+    mine = host.client.add("The tests of the harbour need the flag --tide")
+    begun = Host(host.client, "", host.environment).context("SessionStart", source="startup", cwd="/home/ana/harbour")
+    assert mine.text in begun
+    assert "--bob" not in begun
 
 
 def test_a_session_of_claude_code(host: Host) -> None:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from keepworth import Client, Memory
@@ -48,6 +49,12 @@ def test_program_without_a_person_sees_unowned_items_only(server: MemoryServer) 
     assert client.episodes() == client.pending() == [live.id]
     live.reward(1.0)
     assert [account.item for account in client.ledger().accounts] == ["m2"]
+
+
+def test_token_of_a_person_that_asks_for_nobodys_items_finds_its_own(server: MemoryServer) -> None:
+    headers = {"Authorization": f"Bearer {token(server, user_id='ana')}"}
+    answer = httpx.post(f"{server.url}{BASE}/search", headers=headers, json={"query": "gate", "nobody": True})
+    assert [hit["item"]["text"] for hit in answer.json()["hits"]] == [ANAS]
 
 
 def test_program_that_names_a_person_sees_their_items(server: MemoryServer) -> None:

@@ -382,7 +382,9 @@ class HookWork:
         budget = {} if self.tokens is None else {"tokens": self.tokens}
         # What the context holds cannot be left out: it would say nothing of what an item is worth.
         present = {"present": session.present} if session.present else {}
-        asked = {"query": query, "top_k": self.most, "automatic": automatic, **present, **budget}
+        # If neither --user nor the token names a person, nothing that belongs to a person is shown.
+        nobody = {} if "user_id" in self.memory.bounds else {"nobody": True}
+        asked = {"query": query, "top_k": self.most, "automatic": automatic, **nobody, **present, **budget}
         answer = self._tell("nothing was recalled", "search", asked)
         if not answer:
             return ""

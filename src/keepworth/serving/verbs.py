@@ -86,7 +86,9 @@ class VerbCaller:
         """Return the checked options of a search. Only admins may search items in quarantine."""
         if Status.QUARANTINED.value in options.get("statuses", ()):
             self.access.require("admin")
-        return {**options, "where": _filter(options.get("where")), **self.nobody(person)}
+        # Of a person's token, what it sees is that person's.
+        own = {"nobody": False} if self.memory.scope.user else {}
+        return {**options, "where": _filter(options.get("where")), **own, **self.nobody(person)}
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
@@ -244,7 +246,9 @@ class Searching(Bounds):
     automatic: Annotated[
         bool, Field(description="Nobody asked: words that ask for nothing, and hits that hardly fit, give nothing.")
     ] = False
-    nobody: Annotated[bool, Field(description="Leave out what belongs to a person.")] = False
+    nobody: Annotated[bool, Field(description="Leave out what belongs to a person, but for the one of the token.")] = (
+        False
+    )
 
 
 class InEpisode(BaseModel, defer_build=True):

@@ -51,8 +51,9 @@ class Host:
         return self.give({**SESSION, "hook_event_name": event, **fields}, *words)
 
     def give(self, event: dict[str, Any], *words: str, **variables: str) -> tuple[dict[str, Any], str]:
+        user = ["--user", self.user] if self.user else []
         done = subprocess.run(
-            [sys.executable, "-m", "keepworth", "hook", *(["--user", self.user] if self.user else []), "--seconds", "300", *words],
+            [sys.executable, "-m", "keepworth", "hook", *user, "--seconds", "300", *words],
             input=json.dumps(event).encode(), capture_output=True, check=False, env={**self.environment, **variables},
             timeout=360,
         )  # fmt: skip

@@ -25,6 +25,7 @@ LONGEST_BARE = 6
 """The most words of a sentence that is hardly more than a value."""
 _ENDING = re.compile(r"[.!,;:]+(?= |$)")
 _AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
+_ELIDED = re.compile(r"\bj['’](?=\w)", re.IGNORECASE)
 LONGEST_CORRECTION, LONGEST_OLDER = 100, 400
 """The most characters of a correction, and of an older statement in which a value is looked for."""
 _WORD = re.compile(r"[\w$€£%][\w$€£%:.,'-]*[\w$€£%]|[\w$€£%]")
@@ -61,18 +62,22 @@ def without(name: str, sentence: str) -> str:
 def spell_out(text: str) -> str:
     """Return what a statement says, without the name of its speaker, dates and short forms."""
     short = read_file("attributes")["around"]["short"]
-    return " ".join(str(short.get(word.lower(), word)) for word in read(text).plain.strip(" .!").split())
+    words = _ELIDED.sub("je ", read(text).plain.strip(" .!")).split()
+    return " ".join(str(short.get(word.lower(), word)) for word in words)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
     """A sentence without words of change. words: as they are written; stems: of each of them; verb: the place of its verb;
-    changed: whether it had words of a change."""
+    changed: whether it had words of a change; returns: whether it had such of a return, like "again"; prefers: whether it
+    tells what is liked best."""
 
     words: tuple[str, ...]
     stems: tuple[str, ...]
     verb: int
     changed: bool
+    returns: bool
+    prefers: bool
 
 
 @lru_cache(4096)
@@ -81,18 +86,22 @@ def _sentence(text: str) -> _Sentence | None:
     changed = around("change").search(plain) is not None or around("corrects").search(plain) is not None
     if around("none").search(plain) is not None:
         return None
+    returns, prefers = around("again").search(plain) is not None, around("prefers").search(plain) is not None
     for kind in ("corrects", "idle", "change"):
         plain = without(kind, plain)
     words = _AM.sub("", _ENDING.sub("", plain)).split()
     verb = read(" ".join(words)).verb
-    return _Sentence(tuple(words), tuple(map(stem, words)), verb, changed) if words else None
+    return _Sentence(tuple(words), tuple(map(stem, words)), verb, changed, returns, prefers) if words else None
 
 
 def differ_in_value(old: str, new: str) -> bool:
-    """Return whether the newer statement is the older one with a word of change and another value."""
+    """Return whether the newer statement is the older one with a word of change and another value. That something is so again
+    is a change of what is preferred, and of what was a change itself."""
     after = _sentence(new)
-    before = _sentence(old) if after is not None and after.changed else None
-    if before is None or after is None or before.changed or before.stems == after.stems:
+    before = _sentence(old) if after is not None and (after.changed or after.returns) else None
+    if before is None or after is None or before.stems == after.stems:
+        return False
+    if not after.changed and not before.changed and not after.prefers:
         return False
     pairs = zip(before.stems, after.stems, strict=False)
     head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -105,12 +114,18 @@ def differ_in_value(old: str, new: str) -> bool:
     values = [one.words[head : len(one.words) - tail] for one in (before, after)]
     same = (*before.words[:head], *before.words[len(before.words) - tail :])
     return (
-        all(0 < len(content_of(" ".join(value)) or value) <= LONGEST_VALUE for value in values)
+        not (after.prefers and _compares(values[0]) != _compares(values[1]))
+        and all(0 < len(content_of(" ".join(value)) or value) <= LONGEST_VALUE for value in values)
         and bool(_content(same) - stem_list("light") - {"work"} or "work" in _content(same))
         and _content(same).isdisjoint(stem_list("additive") - {"like", "lik"})
         and _kind(values[0]) == _kind(values[1])
         and _counts_the_same(*values)
     )
+
+
+def _compares(words: Sequence[str]) -> bool:
+    """Return whether a value that is preferred stands beside another one, as in "the train to the plane"."""
+    return any(word.lower() in word_list("comparing") for word in words[1:])
 
 
 def _content(words: Sequence[str]) -> frozenset[str]:
@@ -185,6 +200,17 @@ def named_value(text: str) -> tuple[str, str]:
         return "", ""
     match = _NAMED_NUMBER.fullmatch(without("change", without("corrects", spell_out(text))))
     return (match["noun"], match["number"]) if match is not None else ("", "")
+
+
+def returned_to(text: str) -> frozenset[str]:
+    """Return the stems of what a text says that somebody is back at, as "vim" in "I'm back to vim."; none for other texts."""
+    plain = spell_out(text) if len(text) <= LONGEST_CORRECTION else ""
+    match = around("back").match(plain)
+    rest = _ENDING.sub("", plain[match.end() :]) if match is not None else ""
+    for kind in ("change", "again"):
+        rest = without(kind, rest)
+    value = content_of(rest)
+    return frozenset(map(stem, value)) if 0 < len(value) <= LONGEST_VALUE else frozenset()
 
 
 def with_value(old: str, new: str) -> str:

@@ -14,6 +14,7 @@ from keepworth.memory.change_frames import (
     bare_value,
     corrects,
     named_value,
+    returned_to,
     tells_of_a_new_state,
     with_correction,
     with_value,
@@ -27,7 +28,7 @@ from keepworth.memory.relative_days import with_dates, without_dates
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
 from keepworth.memory.speech import ends_in_question, statements
 from keepworth.memory.told_changes import FITTED_TO
-from keepworth.memory.wording import read, word_list
+from keepworth.memory.wording import content_of, read, word_list
 from keepworth.methods.writers._claims import Claim, parsed_claim, stems
 from keepworth.methods.writers._replacing import asked_for, taken_over
 from keepworth.methods.writers._statements import claims, corrected
@@ -82,7 +83,8 @@ class Facts:
                 later = [item for item in near if is_before(at, item.said_at or item.written_at)]
                 gone = [item for item in near if item not in later]
                 nearness = {item.id: cosine for item, cosine in like} if bank.encoder_name == FITTED_TO else None
-                gone = _find_replaced(fact.text, gone, nearness) + list(_find_replacing(fact.text, later, bank))
+                gone = _find_replaced(fact.text, gone, nearness) or list(_find_left(fact.text, gone, bank))
+                gone += _find_replacing(fact.text, later, bank)
                 same = [
                     item for item in near if item not in later and may_correct(fact.speaker, item.provenance.speaker)
                 ]
@@ -214,6 +216,26 @@ def _seem_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, fl
     """Returns the ids of the items that the statement `text` replaces if they say no more than what it is about."""
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
     return {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
+
+
+def _find_left(text: str, earlier: Sequence[Item], bank: Bank) -> Iterator[Item]:
+    """Yields those of some open items that had taken the place of what the statement `text` is back at: "I switched to emacs"
+    of "I'm back to vim", if it had replaced "I use vim"."""
+    value = returned_to(without_dates(text))
+    for item in earlier if value else ():
+        if not value <= content_of(item.text) and any(value <= content_of(old.text) for old in _before(item, bank)):
+            yield item
+
+
+def _before(item: Item, bank: Bank) -> Iterator[Item]:
+    """Yields what an item replaced, what that replaced, and so on."""
+    seen, waiting = {item.id}, [item]
+    while waiting:
+        for link in waiting.pop().links:
+            if link.relation == SUPERSEDES and link.target not in seen and (old := bank.find(link.target)) is not None:
+                seen.add(old.id)
+                waiting.append(old)
+                yield old
 
 
 def _find_replacing(text: str, later: Sequence[Item], bank: Bank) -> Iterator[Item]:

@@ -533,11 +533,17 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
         (["Prefiero el té.", "Ahora prefiero el café.", "Ahora prefiero el mate."], ["Ahora prefiero el mate."]),
         (["Ahora prefiero el café.", "Prefiero otra vez el té."], ["Prefiero otra vez el té."]),
         (["Je préfère le thé.", "Je préfère de nouveau le café."], ["Je préfère de nouveau le café."]),
-        (["Ich trinke am liebsten Tee.", "Ich trinke wieder am liebsten Kaffee."], ["Ich trinke wieder am liebsten Kaffee."]),
+        (
+            ["Ich trinke am liebsten Tee.", "Ich trinke wieder am liebsten Kaffee."],
+            ["Ich trinke wieder am liebsten Kaffee."],
+        ),
         (["J'utilise vim.", "J'utilise emacs maintenant."], ["J'utilise emacs maintenant."]),
         # Who is back at something leaves what had taken its place.
         (["I use vim.", "I switched to emacs.", "I'm back to vim."], ["I'm back to vim."]),
-        (["I use vim.", "I use emacs now.", "I have two cats.", "I went back to vim."], ["I have two cats.", "I went back to vim."]),
+        (
+            ["I use vim.", "I use emacs now.", "I have two cats.", "I went back to vim."],
+            ["I have two cats.", "I went back to vim."],
+        ),
         (["I live in Rome.", "I moved to Oslo.", "I'm back in Rome."], ["I'm back in Rome."]),
         (["Ich benutze vim.", "Ich benutze jetzt emacs.", "Ich bin wieder bei vim."], ["Ich bin wieder bei vim."]),
         (["J'utilise vim.", "J'utilise emacs maintenant.", "Je suis revenu à vim."], ["Je suis revenu à vim."]),
@@ -545,11 +551,14 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
         (["I use vim.", "I use emacs now.", "I'm back from Rome."], ["I use emacs now.", "I'm back from Rome."]),
         (["I use vim.", "I use emacs now.", "I'm back to work soon."], ["I use emacs now.", "I'm back to work soon."]),
         # What is preferred to something else is another choice.
-        (["Prefiero el té.", "Prefiero otra vez el tren al avión."], ["Prefiero el té.", "Prefiero otra vez el tren al avión."]),
+        (
+            ["Prefiero el té.", "Prefiero otra vez el tren al avión."],
+            ["Prefiero el té.", "Prefiero otra vez el tren al avión."],
+        ),
         (["I like tea.", "I like coffee too."], ["I like tea.", "I like coffee too."]),
         (["I read Emma.", "I read Dune again."], ["I read Dune again.", "I read Emma."]),
     ],
-)  # fmt: skip
+)
 def test_a_return_takes_the_place_of_what_it_leaves(messages: list[str], notes: list[str]) -> None:
     with Memory(":memory:") as memory:
         for text in messages:

@@ -401,6 +401,6 @@ METHOD = Method(
         "A point in a plane in the place of a body with a ball, a network without a memory of the last 60 frames but in one arm, "
         "and masked frames by the square root of the distance, whose rule the paper's abstract does not tell."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "share of trials in which the asked skill is shown"),
 )

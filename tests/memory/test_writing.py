@@ -163,3 +163,36 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
             opened("model")
     with pytest.raises(Exception, match="rules"):
         opened("ruless")
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        # Each statement is a note of its own, so that a change of one leaves the others.
+        ("I live in Rome. I have two cats.", ["I live in Rome.", "I have two cats."]),
+        ("- I live in Rome\n- I have two cats", ["I live in Rome", "I have two cats"]),
+        ("My sister is Ana. She lives in Bonn.", ["My sister is Ana. She lives in Bonn."]),
+        # A number of a telephone begins like a line of a diff, and a table belongs to the line that leads it in.
+        ("+49 170 1234567 is my number", ["+49 170 1234567 is my number"]),
+        ("+ import os\n- import sys\n+ print(1)", []),
+        (
+            "My shifts:\n\n| day | time |\n| --- | --- |\n| Mon | 8-12 |",
+            ["My shifts:\n| day | time |\n| --- | --- |\n| Mon | 8-12 |"],
+        ),
+        ("What does this table mean:\n| day | time |\n| --- | --- |\n| Mon | 8-12 |", []),
+        # What is to be rewritten is not said of the speaker.
+        ("I live in Bonn. Can you improve this text? My name is Karl.", ["I live in Bonn."]),
+        ("Please proofread the following paragraph.\n\nI lead a team of five.\n\nI live in Bonn.", ["I live in Bonn."]),
+        ("Kannst du diesen Text verbessern? Ich wohne in Hamburg.", []),
+        ("Peux-tu corriger ce texte ? J'habite à Lyon.", []),
+        ("¿Puedes traducir este párrafo? Vivo en Madrid.", []),
+        ("I need to edit this report. I work at Siemens.", ["I need to edit this report.", "I work at Siemens."]),
+        # What somebody did is no comment on the task.
+        ("I went for a run.", ["I went for a run."]),
+        ("I went with the second one.", []),
+    ],
+)
+def test_what_a_message_states_becomes_notes_of_their_own(text: str, notes: list[str]) -> None:
+    with Memory(":memory:") as memory:
+        memory.add([{"role": "user", "content": text}], infer=True)
+        assert sorted(item.text for item in memory.get_all()) == sorted(notes)

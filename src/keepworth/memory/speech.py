@@ -109,7 +109,7 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
         if block.verbatim:
             utterances.append(StatedSentence(block.text, asked_to_keep=True))
             continue
-        for sentence in [block.text] if block.listed else _sentences(block.text):
+        for sentence in [block.text] if block.listed else _sentences_before_a_text(block.text):
             first, seen = not seen, True
             if first and question and is_short(sentence) and (answer := answers(sentence, question)):
                 utterances.append(StatedSentence(answer, first=True))
@@ -122,6 +122,19 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
                 leans = _leans_back(stated.text) and not stated.asked_to_keep
                 utterances.append(StatedSentence(stated.text, stated.asked_to_keep, leans, first))
     return utterances
+
+
+def _sentences_before_a_text(text: str) -> Iterator[str]:
+    """Yield the sentences of a text up to one that asks to work on what follows."""
+    for sentence in _sentences(text):
+        yield sentence
+        if _asks_to_work_on(sentence):
+            return
+
+
+def _asks_to_work_on(sentence: str) -> bool:
+    """Return whether a sentence asks to work on a text that follows: "Can you rewrite this paragraph?"."""
+    return _patterns("works_on").search(sentence) is not None and (is_question(sentence) or is_command(sentence))
 
 
 def spoken_sentences(text: str) -> list[str]:
@@ -329,10 +342,11 @@ def _blocks(text: str) -> Iterator[_Block]:
         if not line:
             index += 1
             continue
-        if line.endswith((":", "：")):
-            last = _sentences(line)[-1]
+        last = _sentences(line)[-1]
+        works_on = _asks_to_work_on(last)
+        if works_on or line.endswith((":", "：")):
             keeps = _asks_to_keep_what_follows(last)
-            if keeps or is_command(last) or is_question(last):
+            if works_on or keeps or is_command(last) or is_question(last):
                 after = _paragraph(lines, index + 1)
                 rest = "\n".join(lines[index + 1 : after]).strip("\n")
                 if keeps and rest.strip():
@@ -342,9 +356,10 @@ def _blocks(text: str) -> Iterator[_Block]:
                 if rest.strip():
                     index = after
                     continue
-        if line.endswith((":", "：")) and (end := _list_end(spoken, index + 1)) > index + 1:
+        end = max(_list_end(spoken, index + 1), _table_end(lines, index + 1)) if line.endswith((":", "：")) else 0
+        if end > index + 1:
             *before, leads = _sentences(line)
-            whole = "\n".join([leads, *(part.rstrip() for part in spoken[index + 1 : end] if part.strip())])
+            whole = "\n".join([leads, *(part.rstrip() for part in lines[index + 1 : end] if part.strip())])
             if len(whole) <= LONGEST:
                 yield from (_Block(sentence) for sentence in before)
                 yield _Block(whole, listed=True)
@@ -372,6 +387,15 @@ def _list_end(lines: list[str], start: int) -> int:
     while start < len(lines) and BULLET.match(lines[start]):
         start += 1
     return start
+
+
+def _table_end(lines: list[str], start: int) -> int:
+    """Return the index behind the rows of a table that begins at `start`, or behind an empty line there; `start` for none."""
+    first = start + 1 if start < len(lines) and not lines[start].strip() else start
+    end = first
+    while end < len(lines) and lines[end].lstrip().startswith("|"):
+        end += 1
+    return end if end > first else start
 
 
 def _unbroken(lines: list[str], index: int) -> tuple[str, int]:

@@ -84,6 +84,7 @@ SOME = {
     "test_memory_is_not_made_beside_the_log_of_another": "copies of files and what lies beside them",
     "test_file_in_the_place_of_another_is_not_read_with_the_log_of_that_one": "copies of files and what lies beside them",
     "test_memory_that_is_moved_with_its_log_opens_there": "copies of files and what lies beside them",
+    "test_missing_file_that_is_opened_to_read_is_named_with_the_fix": "the path of a file, or none",
     "test_durability_option_sets_the_sync_mode": "SQLite's locks and its log",
     "test_mem0_add_keeps_and_replaces_statements_without_a_model": "the path of a file, or none",
     "test_mem0_reset_empties_the_memory": "the path of a file, or none",

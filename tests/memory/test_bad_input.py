@@ -45,9 +45,12 @@ def nested(depth: int) -> dict[str, object]:
     return whole
 
 
-def test_messages_name_the_argument_and_end_their_sentences(tmp_path: Path) -> None:
+def test_message_names_the_argument_and_its_type() -> None:
     with Memory(encoder=None) as memory, pytest.raises(errors.InvalidText, match=r"^name is no dictionary but 'str'"):
         memory.put("x", name="str")  # type: ignore[arg-type]
+
+
+def test_missing_file_that_is_opened_to_read_is_named_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(NotAMemoryFile, match=r"opened read-only\. Give the path"):
         Memory(tmp_path / "a.mem", read_only=True)
 

@@ -187,6 +187,10 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
         ("Peux-tu corriger ce texte ? J'habite à Lyon.", []),
         ("¿Puedes traducir este párrafo? Vivo en Madrid.", []),
         ("I need to edit this report. I work at Siemens.", ["I need to edit this report.", "I work at Siemens."]),
+        # Who is meant is said in the request.
+        ("Plan a party for my son? He loves dinosaurs.", ["Plan a party for my son? He loves dinosaurs."]),
+        ("Was schenke ich meiner Mutter? Sie liebt Krimis.", ["Was schenke ich meiner Mutter? Sie liebt Krimis."]),
+        ("What should I buy? He likes tea.", ["He likes tea."]),
         # What somebody did is no comment on the task.
         ("I went for a run.", ["I went for a run."]),
         ("I went with the second one.", []),

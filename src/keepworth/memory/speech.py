@@ -54,6 +54,8 @@ MOST_TO_SOMEBODY = 7
 _PARTS = re.compile(r"\s*[,，、;；]\s*|\s+[-–—]+\s+|\s*\.{3}\s*|\s*…\s*")
 MOST_OF_A_COMMENT = 120
 """The most characters of a sentence that only comments on the task at hand."""
+LONGEST_BEFORE = 200
+"""The most characters of a sentence that states nothing, and is kept with the statement about whom it names."""
 SPEAKS = 0.5
 """By how many function words a language is told from another one: half a word, since several languages share most of them."""
 SHORT_ANSWER = 6
@@ -104,7 +106,7 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
     if question and "\n" not in text.strip() and is_short(text):
         answer = answers(text, question)
         return [StatedSentence(answer, first=True)] if answer else []
-    seen = False
+    seen, dropped = False, ""
     for block in _blocks(text):
         if block.verbatim:
             utterances.append(StatedSentence(block.text, asked_to_keep=True))
@@ -120,7 +122,10 @@ def statements(text: str, *, question: str = "", of_agent: bool = False) -> list
                 if first and question and len(stated.text.split()) <= 3 * SHORT_ANSWER and _leans_back(stated.text):
                     stated = StatedSentence(f"{question} {stated.text}", stated.asked_to_keep)
                 leans = _leans_back(stated.text) and not stated.asked_to_keep
+                if dropped and _refers_to(dropped, stated.text):
+                    stated, leans = StatedSentence(f"{dropped} {stated.text}"), False
                 utterances.append(StatedSentence(stated.text, stated.asked_to_keep, leans, first))
+            dropped = sentence.strip() if stated is None else ""
     return utterances
 
 
@@ -644,6 +649,17 @@ def _behind_command(text: str) -> str:
 
 def _leans_back(text: str) -> bool:
     return _first_word(text) in _words("leans_back")
+
+
+def _refers_to(before: str, statement: str) -> bool:
+    """Return whether a statement is about somebody whom the sentence before it names: "He turns 8." after "Plan a party for my
+    son?"."""
+    words = {word.lower() for word in _WORDS.findall(before)}
+    return (
+        _first_word(statement) in _words("refers")
+        and len(before) <= LONGEST_BEFORE
+        and not words.isdisjoint(_words("whose"))
+    )
 
 
 def _first_word(text: str) -> str:

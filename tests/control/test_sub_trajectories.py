@@ -165,13 +165,19 @@ def test_each_reading_ends_with_the_episode() -> None:
 
 
 def test_a_new_task_is_learned_from_its_own_episodes_and_not_from_those_of_another() -> None:
-    trainer = make(updates=300, temperature=0.5, layers=2)
-    list(trainer.train())
     worlds = [Doors(task % 3) for task in range(30)]
-    returns, misled = (trainer.play(worlds, 10, reads=reads, seed=1) for reads in ("own", "another"))
-    assert returns[:, 0].mean() < 0.65  # no episode is there to be read, and chance is a third
-    assert returns[:, 6:].mean() > 0.7
-    assert misled[:, 6:].mean() < 0.4
+    begun, learned, misled = list[float](), list[float](), list[float]()
+    for seed in range(3):
+        trainer = make(updates=300, temperature=0.5, layers=2, seed=seed)
+        list(trainer.train())
+        own, another = (trainer.play(worlds, 10, reads=reads, seed=1) for reads in ("own", "another"))
+        begun.append(own[:, 0].mean())
+        learned.append(own[:, 6:].mean())
+        misled.append(another[:, 6:].mean())
+    # Chance is a third: before an episode is there to be read, and below it where what is read is of another door.
+    assert np.mean(begun) < 0.5
+    assert np.mean(learned) > 0.5
+    assert np.mean(misled) < 0.35
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights_and_plays_the_same() -> None:

@@ -509,7 +509,7 @@ def test_a_corrected_day_has_the_date_of_the_new_value(correction: str) -> None:
     ]
 
 
-def test_a_correction_of_what_is_unknown_leaves_no_note() -> None:
+def test_a_correction_without_a_statement_of_its_value_is_not_kept() -> None:
     with Memory(":memory:") as memory:
         memory.add([{"role": "user", "content": "I drink coffee."}], infer=True)
         memory.add([{"role": "user", "content": "Sorry, Saturday."}], infer=True)
@@ -559,7 +559,7 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
         (["I read Emma.", "I read Dune again."], ["I read Dune again.", "I read Emma."]),
     ],
 )
-def test_a_return_takes_the_place_of_what_it_leaves(messages: list[str], notes: list[str]) -> None:
+def test_a_return_replaces_the_state_that_it_leaves(messages: list[str], notes: list[str]) -> None:
     with Memory(":memory:") as memory:
         for text in messages:
             memory.add([{"role": "user", "content": text}], infer=True)

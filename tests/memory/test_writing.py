@@ -196,7 +196,7 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
         ("I went with the second one.", []),
     ],
 )
-def test_what_a_message_states_becomes_notes_of_their_own(text: str, notes: list[str]) -> None:
+def test_each_statement_of_a_message_is_a_note(text: str, notes: list[str]) -> None:
     with Memory(":memory:") as memory:
         memory.add([{"role": "user", "content": text}], infer=True)
         assert sorted(item.text for item in memory.get_all()) == sorted(notes)

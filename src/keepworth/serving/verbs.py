@@ -87,8 +87,8 @@ class VerbCaller:
         if Status.QUARANTINED.value in options.get("statuses", ()):
             self.access.require("admin")
         # Of a person's token, what it sees is that person's.
-        own = {"nobody": False} if self.memory.scope.user else {}
-        return {**options, "where": _filter(options.get("where")), **own, **self.nobody(person)}
+        nobody = {"nobody": False} if self.memory.scope.user else self.nobody(person)
+        return {**options, "where": _filter(options.get("where")), **nobody}
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from keepworth.registry import Method
 _LOG = logging.getLogger("keepworth.memory")
 MOST = 64
 """The most notes of a message: of a longer one, neighbouring statements are put together, up to `LONGEST` characters."""
-OF_ASSISTANTS = 3_000
+OF_ASSISTANTS = 2_000
 """Characters up to which neighbouring statements of an assistant are put together: a long answer would else take all places of
 what is shown."""
 DERIVED = "derived from"

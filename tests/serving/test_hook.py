@@ -93,7 +93,7 @@ def host(process: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest)
         yield Host(client, request.node.name, {**os.environ, **variables})
 
 
-def test_a_hook_that_names_nobody_shows_what_belongs_to_nobody(host: Host) -> None:
+def test_a_hook_without_a_person_shows_unowned_items_only(host: Host) -> None:
     host.client.add("Bob's tests of the harbour need the flag --bob", user_id="bob")
     mine = host.client.add("The tests of the harbour need the flag --tide")
     begun = Host(host.client, "", host.environment).context("SessionStart", source="startup", cwd="/home/ana/harbour")

@@ -51,7 +51,7 @@ def test_program_without_a_person_sees_unowned_items_only(server: MemoryServer) 
     assert [account.item for account in client.ledger().accounts] == ["m2"]
 
 
-def test_token_of_a_person_that_asks_for_nobodys_items_finds_its_own(server: MemoryServer) -> None:
+def test_token_of_a_person_that_asks_for_unowned_items_finds_its_own(server: MemoryServer) -> None:
     headers = {"Authorization": f"Bearer {token(server, user_id='ana')}"}
     answer = httpx.post(f"{server.url}{BASE}/search", headers=headers, json={"query": "gate", "nobody": True})
     assert [hit["item"]["text"] for hit in answer.json()["hits"]] == [ANAS]

@@ -12,6 +12,7 @@ import pytest
 
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
+from tests.slow import slow_but_for
 
 NOTES = (
     "The spare key of the summer house lies under the blue flowerpot.",
@@ -110,9 +111,7 @@ def place_of(memory: Memory, query: str, answer: int, **options: Any) -> int:
     return texts.index(NOTES[answer]) + 1 if NOTES[answer] in texts else len(NOTES) + 1
 
 
-@pytest.mark.parametrize("name", ["hashing:256", pytest.param("default", marks=pytest.mark.model)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_question_beside_a_pasted_text_finds_its_answer(kind: str, name: str):
+def assert_no_worse_than_the_question_alone(kind: str, name: str) -> None:
     memory = notes(name)
     for number, (question, answer) in enumerate((*QUESTIONS, *WIDE)):
         for place in PLACES:
@@ -122,6 +121,17 @@ def test_question_beside_a_pasted_text_finds_its_answer(kind: str, name: str):
                 alone = place_of(memory, question, answer, mode=mode)
                 beside = place_of(memory, query, answer, mode=mode)
                 assert beside <= alone, (place, size, mode, question)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_question_beside_a_pasted_text_finds_its_answer(kind: str):
+    assert_no_worse_than_the_question_alone(kind, "hashing:256")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("kind", slow_but_for(["log", "prose"], KINDS))
+def test_question_beside_a_pasted_text_finds_its_answer_by_the_default_encoder(kind: str):
+    assert_no_worse_than_the_question_alone(kind, "default")
 
 
 ASKED = (

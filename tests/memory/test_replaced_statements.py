@@ -77,7 +77,7 @@ def test_another_value_of_the_same_attribute_replaces(half: str, encoder: str) -
     assert shares["mistaken"]["count"] <= 2
 
 
-@pytest.mark.parametrize("encoder", slow_but_for(["minilm"], CLOSED))
+@pytest.mark.parametrize("encoder", slow_but_for(["hashing"], CLOSED))
 def test_change_among_several_statements_closes_the_changed(encoder: str | None) -> None:
     right = astray = mistaken = 0
     with Memory(encoder=encoder, policy=None, log="off", writer="default") as memory:

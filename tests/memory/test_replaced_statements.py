@@ -564,3 +564,12 @@ def test_a_return_replaces_the_state_that_it_leaves(messages: list[str], notes: 
         for text in messages:
             memory.add([{"role": "user", "content": text}], infer=True)
         assert sorted(item.text for item in memory.get_all()) == sorted(notes)
+
+
+def test_a_sentence_beside_another_that_tells_of_an_end_closes_no_statement() -> None:
+    song = 'One of my favorites is a track called "Savana."'
+    later = "We all need that occasionally. This is one of my favorite spots to ponder and let things go."
+    with Memory(":memory:") as memory:
+        for text in (song, later):
+            memory.add([{"role": "user", "content": text}], infer=True)
+        assert [item.text for item in memory.get_all()] == [song, later]

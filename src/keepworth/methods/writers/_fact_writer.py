@@ -26,6 +26,7 @@ from keepworth.memory.item import Item, is_before, timestamp
 from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.relative_days import with_dates, without_dates
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
+from keepworth.memory.sentences import sentences
 from keepworth.memory.speech import ends_in_question, statements
 from keepworth.memory.told_changes import FITTED_TO
 from keepworth.memory.wording import content_of, read, word_list
@@ -213,7 +214,20 @@ def _is_replaced(part: str, text: str, like: Item) -> bool:
 
 
 def _seem_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None = None) -> set[str]:
-    """Returns the ids of the items that the statement `text` replaces if they say no more than what it is about."""
+    """Returns the ids of the items that the statement `text` replaces if they say no more than what it is about. Of several
+    sentences, one alone has to replace them, too: what tells of a change in one, and what an item is about in another, are two
+    things."""
+    gone = _replaced_by_whole(text, earlier, nearness)
+    speaker = read(text).speaker
+    parts = sentences(text.removeprefix(f"{speaker}: ") if speaker else text) if gone else []
+    if len(parts) < 2:
+        return gone
+    among = [item for item in earlier if item.id in gone]
+    named = [f"{speaker}: {part}" if speaker else part for part in parts]
+    return set().union(*(_replaced_by_whole(part, among, nearness) for part in named))
+
+
+def _replaced_by_whole(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None) -> set[str]:
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
     return {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
 

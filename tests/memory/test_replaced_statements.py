@@ -573,3 +573,27 @@ def test_a_sentence_beside_another_that_tells_of_an_end_closes_no_statement() ->
         for text in (song, later):
             memory.add([{"role": "user", "content": text}], infer=True)
         assert [item.text for item in memory.get_all()] == [song, later]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "kept"),
+    [
+        ("I earn 65k a year.", "Let's say I earn 100k a year. How much tax do I pay?", False),
+        ("My server has 32 GB of RAM.", "Suppose my server has 64 GB of RAM.", False),
+        ("I live in Rome.", "Hypothetically, I live in Oslo now and need a visa.", False),
+        ("Ich wohne in Rom.", "Angenommen, ich wohne jetzt in Oslo.", False),
+        ("Ich wohne in Rom.", "Stell dir vor, ich wohne jetzt in Oslo.", False),
+        ("J'habite à Rome.", "Imaginons que j'habite maintenant à Oslo.", False),
+        ("Vivo en Roma.", "Supongamos que ahora vivo en Oslo.", False),
+        ("I live in Rome.", "In my novel I live in Oslo now.", True),
+        ("I live in Rome.", "They asked whether I moved to Oslo.", True),
+        ("I live in Rome.", "It's not true that I moved to Oslo.", True),
+        ("Ich wohne in Rom.", "Es ist nicht wahr, dass ich jetzt in Oslo wohne.", True),
+        ("Vivo en Roma.", "No es verdad que ahora vivo en Oslo.", True),
+    ],
+)
+def test_what_is_supposed_asked_or_denied_replaces_no_statement(older: str, newer: str, kept: bool) -> None:
+    with Memory(":memory:") as memory:
+        for text in (older, newer):
+            memory.add([{"role": "user", "content": text}], infer=True)
+        assert [item.text for item in memory.get_all()] == [older, *[newer] * kept]

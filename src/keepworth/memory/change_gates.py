@@ -37,13 +37,15 @@ def about_others(old: ReadStatement, new: ReadStatement) -> bool:
 
 def changes_no_state(old: str, new: str) -> bool:
     """Return whether the newer statement surely leaves a state as it is: it tells what was nearly so, what was so in a childhood,
-    what was over for a while, or what is not so at some times or places that the older one does not name."""
+    what is supposed, what was over for a while, or what is not so at some times or places that the older one does not name."""
     before, after = read(old), read(new)
     if _begin_and_end(before, after):
         return True
     if cue("no longer").search(after.plain) is not None:
         return False
-    if any(cue(name).search(after.plain) is not None for name in ("was not so", "so again")):
+    if any(
+        cue(name).search(after.plain) is not None for name in ("was not so", "so again", "supposed", "not told as so")
+    ):
         return True
     at_times = cue("now and then")
     return (

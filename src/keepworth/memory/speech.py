@@ -23,6 +23,7 @@ from keepworth.memory.reactions import is_reaction
 from keepworth.memory.search.language import classify
 from keepworth.memory.search.terms import SURE, function_words, latin_words
 from keepworth.memory.sentences import sentences
+from keepworth.memory.wording import cue
 
 FEWEST_WORDS = 3
 LONGEST = 1_000
@@ -492,7 +493,7 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
         return StatedSentence(behind) if (behind := _behind_command(text)) else None
     if not of_agent and (wanted := _asked_to_keep(text)):
         return StatedSentence(wanted, asked_to_keep=True)
-    if is_courtesy(text) or is_courtesy(sentence) or _comments_to_somebody(text):
+    if is_courtesy(text) or is_courtesy(sentence) or _comments_to_somebody(text) or cue("supposed").search(text):
         return None
     if is_question(text):
         head = _before_question(text)

@@ -170,7 +170,7 @@ class Practice:
         self.values.take_features(learn_values(walks, seed), [kinds[loop.pretrained] for loop in loops])
         self._fill_replay(steps)
         self.tasks, self.places, self.nearest = np.zeros(many, int), np.zeros((many, 2)), np.zeros(many)
-        self.age, self.limit, self.held, self.idle = (np.zeros(many, int) for _ in range(4))
+        self.age, self.limit, self.to_correct, self.idle = (np.zeros(many, int) for _ in range(4))
         self.success, self.failed = np.full((many, len(GOALS)), 0.5), np.zeros(many, bool)
         of_task = [[len(walk.moves) for walk in self.shown if walk.task == task] for task in range(len(GOALS))]
         self.shortest = np.tile([min(lengths) for lengths in of_task], (many, 1))
@@ -211,7 +211,7 @@ class Practice:
         if loop.starts and self.failed[arm]:
             checkpoints = next(walk for walk in self.shown if walk.task == task).places[:-1:APART]
             self.places[arm] = draw.choice(checkpoints) if loop.starts == "checkpoints" else anywhere(draw)
-        self.tasks[arm], self.age[arm], self.held[arm], self.idle[arm], self.nearest[arm] = task, 0, 0, 0, np.inf
+        self.tasks[arm], self.age[arm], self.to_correct[arm], self.idle[arm], self.nearest[arm] = task, 0, 0, 0, np.inf
 
     def _end(self, arm: int, arrived: bool) -> None:
         """Takes note of an episode of an arm, and begins another."""
@@ -236,9 +236,9 @@ class Practice:
         self.nearest = np.minimum(self.nearest, left)
         takes_over = (self.idle == IDLE) & (draw.random(many) < [loop.corrected for loop in self.loops])
         self.idle %= IDLE
-        self.held = np.where(takes_over & (self.held == 0), HELD, self.held)
-        helped = self.held > 0
-        self.held -= helped
+        self.to_correct = np.where(takes_over & (self.to_correct == 0), HELD, self.to_correct)
+        helped = self.to_correct > 0
+        self.to_correct -= helped
         by_guide = [loop.corrector == "guide" for loop in self.loops]
         return np.where(helped, np.where(by_guide, gains(self.tasks, self.places).argmax(1), others), moves), helped
 

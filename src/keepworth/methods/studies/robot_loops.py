@@ -162,6 +162,6 @@ METHOD = Method(
         "corrections, walks and demonstrations are of a rule that knows the ways. What is learned from walks before the first "
         "step is not counted as updates."
     ),
-    label="unmeasured",
+    label="small",
     make=Study(run, "share of trials that reach the goal over the training, and shares of its steps"),
 )

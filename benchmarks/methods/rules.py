@@ -558,6 +558,30 @@ RULES: dict[str, Rule] = {
         },
         part=f"A point in a plane. {NOT_THE_PAPERS}",
     ),
+    "robot_loops": rule(
+        {
+            arm: above(
+                *(f"success: {arm} minus success: {other}" for other in (base, control)),
+                room=[(f"success: {base}", 1.0)],
+            )
+            for arm, base, control in (
+                ("demonstrations", "plain", "demonstrations, dealt"),
+                ("corrector .5", "demonstrations", "corrector by chance"),
+                ("progress", "plain", "progress, permuted"),
+                ("pre-training", "plain", "pre-training, shuffled"),
+                ("checkpoints", "plain", "starts anywhere"),
+                ("early stop", "demonstrations", "early stop, other"),
+                ("weights", "demonstrations", "weights, other"),
+            )
+        }
+        | {
+            "half of the steps by a corrector": above(
+                "success: corrector .5 minus success: corrector by chance",
+                below=["steps: corrector .5 minus steps: half of those of demonstrations"],
+            )
+        },
+        part=f"A point in four rooms. {NOT_THE_PAPERS}",
+    ),
     "step_mix": rule(
         {
             "value in the end": above(

@@ -133,12 +133,15 @@ STUDIES = {
     "mini_diffuser": ("loss: k = 16", ""),
     "oer": ("all logs", "nothing kept"),
     "continual_navigation": ("success: joint training", "success: chance"),
+    "robot_loops": ("success: guide", "success: chance"),
     "skillmimic_v2": ("own: steered by clean paths", "own: chance"),
     "step_mix": ("value at the end: best policy", "value at the end: baseline"),
     "vilomem": ("oracle", "answers of other tasks"),
 }
 """Of each study the arm whose score is above 0, and its control, "" where a small size does not tell them apart."""
-NEEDS = {"cues": "textworld_express", "continual_navigation": "gymnasium", "skillmimic_v2": "gymnasium"}
+NEEDS = {"cues": "textworld_express"} | dict.fromkeys(
+    ("continual_navigation", "robot_loops", "skillmimic_v2"), "gymnasium"
+)
 LEFT_OUT = {
     "domains": "asks runs of 135M parameters that were trained for minutes",
     "pass_at_k": "asks runs of 135M parameters that were trained for minutes",

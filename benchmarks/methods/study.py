@@ -211,6 +211,7 @@ SMALLEST: Mapping[str, Mapping[str, Any]] = {
     "macro_hft": {"prices": "made", "markets": 3, "bars": 400, "epochs": 1},
     "mind_palace": {"limit": 12, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "starling": {"seeds": 3, "tests": 4, "episodes": 20},
+    "robot_loops": {"seeds": 3, "steps": 600, "repeats": 1},
     "skillmimic_v2": {"seeds": 3, "steps": 4096, "trials": 50},
     "step_mix": {"seeds": 3, "episodes": 200},
     "shielded_units": {"seeds": 3, "steps": 500},

@@ -592,7 +592,7 @@ def test_a_sentence_beside_another_that_tells_of_an_end_closes_no_statement() ->
         ("Vivo en Roma.", "No es verdad que ahora vivo en Oslo.", True),
     ],
 )
-def test_what_is_supposed_asked_or_denied_replaces_no_statement(older: str, newer: str, kept: bool) -> None:
+def test_a_supposed_asked_or_denied_change_replaces_no_statement(older: str, newer: str, kept: bool) -> None:
     with Memory(":memory:") as memory:
         for text in (older, newer):
             memory.add([{"role": "user", "content": text}], infer=True)

@@ -56,6 +56,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "continual_navigation": {"seeds": 2, "updates": 2, "tests": 10},
+    "robot_loops": {"seeds": 2, "steps": 100, "repeats": 1},
     "skillmimic_v2": {"seeds": 2, "steps": 2048, "trials": 10},
     "step_mix": {"seeds": 2, "episodes": 100},
     "shielded_units": {"seeds": 2, "steps": 200},

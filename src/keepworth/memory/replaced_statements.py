@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from keepworth.memory.attributes import changes
 from keepworth.memory.change_frames import about_bare_value
 from keepworth.memory.change_gates import about_others, attributes_differ, changes_no_state
+from keepworth.memory.change_limits import is_beside_the_change
 from keepworth.memory.change_rules import MOST_BESIDE, may_be_apart, same_owner, told_apart
 from keepworth.memory.change_signs import reading, shared, signs
 from keepworth.memory.item import Item
@@ -48,7 +49,7 @@ def replaced_by(text: str, candidates: Iterable[Item], nearness: Mapping[str, fl
         candidates: The older ones.
         nearness: By the id of each candidate, how near it is to the text in meaning, as a cosine; None if that is not known.
     """
-    listed = [item for item in candidates if not changes_no_state(item.text, text)]
+    listed = [item for item in candidates if not _leaves_as_it_is(item.text, text)]
     if read(text).plain.startswith("["):
         return []  # the caption of a picture
     sureness = {item.id: changes(item.text, text) for item in listed}
@@ -102,6 +103,10 @@ def may_be_judged(old: str, new: str) -> bool:
     )
 
 
+def _leaves_as_it_is(old: str, new: str) -> bool:
+    return changes_no_state(old, new) or is_beside_the_change(old, new)
+
+
 def replaces(old: str, new: str) -> bool:
     """Return whether the statement `new` replaces the older one `old`."""
     return score(old, new) > 0.0
@@ -115,7 +120,7 @@ def may_replace(old: str, new: str) -> bool:
         or after.silent
         or before.is_past
         or about_others(reading(old), reading(new))
-        or changes_no_state(old, new)
+        or _leaves_as_it_is(old, new)
     ):
         return False
     parts = (after, *after.clauses)

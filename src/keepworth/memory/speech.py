@@ -140,7 +140,20 @@ def _sentences_before_a_text(text: str) -> Iterator[str]:
 
 def _asks_to_work_on(sentence: str) -> bool:
     """Return whether a sentence asks to work on a text that follows: "Can you rewrite this paragraph?"."""
+    if _patterns("hands_over").search(sentence):
+        return True
     return _patterns("works_on").search(sentence) is not None and (is_question(sentence) or is_command(sentence))
+
+
+def _begins_mail(lines: Sequence[str], index: int) -> bool:
+    """Return whether a line begins a mail: with two or more fields that readers of mail show, and no others, or as one that is
+    forwarded or answered."""
+    if _patterns("mail").match(lines[index]):
+        return True
+    if index and lines[index - 1].strip():
+        return False
+    end = _paragraph(lines, index)
+    return index + 1 < end < len(lines) and all(_patterns("field").match(line) for line in lines[index:end])
 
 
 def spoken_sentences(text: str) -> list[str]:
@@ -345,10 +358,15 @@ def _blocks(text: str) -> Iterator[_Block]:
     index = 0
     while index < len(lines):
         line = spoken[index].strip()
+        if _begins_mail(lines, index):
+            return
         if not line:
             index += 1
             continue
         last = _sentences(line)[-1]
+        if _patterns("of_another").match(last) and not _asks_to_keep_what_follows(last):
+            index = _paragraph(lines, index + 1)
+            continue
         works_on = _asks_to_work_on(last)
         if works_on or line.endswith((":", "：")):
             keeps = _asks_to_keep_what_follows(last)
@@ -498,6 +516,8 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
     if is_question(text):
         head = _before_question(text)
         return StatedSentence(head) if head else None
+    if not of_agent and _patterns("hands_over").search(text):
+        return None
     if not of_agent and (is_command(text) or _commands_at_end(text) or (not answers and _is_of_the_task(text))):
         behind = _behind_command(text)
         return StatedSentence(behind) if behind else None
@@ -653,8 +673,10 @@ def _leans_back(text: str) -> bool:
 
 
 def _refers_to(before: str, statement: str) -> bool:
-    """Return whether a statement is about somebody whom the sentence before it names: "He turns 8." after "Plan a party for my
-    son?"."""
+    """Return whether a statement says little without the request before it: "He turns 8." after "Plan a party for my son?", or
+    what stands behind "Write a story."."""
+    if _patterns("makes_up").match(before):
+        return True
     words = {word.lower() for word in _WORDS.findall(before)}
     return (
         _first_word(statement) in _words("refers")

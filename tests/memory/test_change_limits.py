@@ -37,6 +37,10 @@ def test_statement_stays_beside_a_change_of_something_else(pair: dict[str, str])
         ("I live in Bergen.", "I moved to a village in Spain."),
         ("Ich wohne in Bergen.", "Ich bin nach Oslo gezogen."),
         ("I don't eat meat.", "I eat meat again."),
+        ("I'm allergic to peanuts.", "Turns out I'm not allergic to peanuts after all."),
+        ("Ich bin allergisch gegen Nüsse.", "Ich bin doch nicht allergisch gegen Nüsse."),
+        ("Je suis allergique aux noix.", "Finalement je ne suis pas allergique aux noix."),
+        ("Soy alérgico a las nueces.", "Al final no soy alérgico a las nueces."),
     ],
 )
 def test_the_change_itself_replaces_the_statement(older: str, newer: str) -> None:

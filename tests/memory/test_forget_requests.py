@@ -121,3 +121,40 @@ def test_no_writer_reads_a_message_that_is_not_to_be_kept() -> None:
         assert memory.add("I have diabetes. Please don't save this.", infer=True) == []
         memory.add("I have a cat.", infer=True)
     assert seen == ["I have a cat."]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [["I have HIV."], ["Don't save this."]],
+        [["I have HIV.", "Don't save this."]],
+        [["I have HIV."], ["Forget what I just said."]],
+        [["I have HIV."], ["Off the record."]],
+        [["Ich habe HIV."], ["Merk dir das nicht."]],
+        [["I'm pregnant (don't save this)."]],
+        [["My password is hunter2. Do not store."]],
+    ],
+)
+def test_a_request_not_to_keep_takes_back_the_message_before(calls: list[list[str]]) -> None:
+    with Memory(":memory:", encoder="hashing") as memory:
+        memory.add([{"role": "user", "content": "I like tea."}], infer=True)
+        for texts in calls:
+            memory.add([{"role": "user", "content": text} for text in texts], infer=True)
+        assert [item.text for item in memory.get_all()] == ["I like tea."]
+
+
+def test_an_old_note_stays_where_a_request_names_no_statement() -> None:
+    times = ["2026-12-01T09:00", "2026-12-02T09:00"]
+    with Memory(":memory:", encoder="hashing", clock=lambda: times[0]) as memory:
+        memory.add([{"role": "user", "content": "I like tea."}], infer=True)
+        times.pop(0)
+        memory.add([{"role": "user", "content": "Don't save this."}], infer=True)
+        assert [item.text for item in memory.get_all()] == ["I like tea."]
+
+
+@pytest.mark.parametrize("request_to_forget", ["Please forget the gate code.", "Forget what I just said."])
+def test_a_person_with_a_name_forgets_notes_of_that_person_alone(request_to_forget: str) -> None:
+    with Memory(":memory:", encoder="hashing") as memory:
+        for name, text in (("Bob", "My dog is Rex."), ("Ana", "The gate code is 4471."), ("Ana", request_to_forget)):
+            memory.add([{"role": "user", "name": name, "content": text}], infer=True)
+        assert [item.text for item in memory.get_all()] == ["Bob: My dog is Rex."]

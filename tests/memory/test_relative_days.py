@@ -24,6 +24,10 @@ def note(text: str, at: str) -> str:
 TABLE = [
     # what is said; its date if it is said on Tuesday, 2026-12-01; and on Sunday, 2026-12-06
     ("I start my new job this Friday.", "2026-12-04", "2026-12-11"),
+    ("They rebooked me: the flight leaves at 12:15 on Friday.", "2026-12-04", "2026-12-11"),
+    ("The landlord called, the plumber comes on Friday.", "", ""),  # what is past in the other clause says nothing
+    ("I got the results, I see the doctor on Thursday.", "", ""),
+    ("La réunion est repoussée à vendredi.", "", ""),
     ("I started my new job this Friday.", "", "2026-12-04"),
     ("I start my new job next Friday.", "", "2026-12-11"),  # on a Tuesday it means two days to different people
     ("I start my new job next Monday.", "2026-12-07", "2026-12-07"),

@@ -191,6 +191,10 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
         ("Plan a party for my son? He loves dinosaurs.", ["Plan a party for my son? He loves dinosaurs."]),
         ("Was schenke ich meiner Mutter? Sie liebt Krimis.", ["Was schenke ich meiner Mutter? Sie liebt Krimis."]),
         ("What should I buy? He likes tea.", ["He likes tea."]),
+        # "Kim" asks in Turkish, and is a name elsewhere.
+        ("My boss is Kim.", ["My boss is Kim."]),
+        ("Meine Frau heißt Kim.", ["Meine Frau heißt Kim."]),
+        ("Bu kitabı yazan kim.", []),
         # What somebody did is no comment on the task.
         ("I went for a run.", ["I went for a run."]),
         ("I went with the second one.", []),

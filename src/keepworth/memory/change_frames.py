@@ -26,6 +26,19 @@ LONGEST_BARE = 6
 _ENDING = re.compile(r"[.!,;:]+(?= |$)")
 _AM = re.compile(r"\b(?:am|are|is) (?=\w{2,}ing\b)", re.IGNORECASE)
 _ELIDED = re.compile(r"\bj['’](?=\w)", re.IGNORECASE)
+_AFTER_ALL = re.compile(r",?\s+after all(?=\W*$)", re.IGNORECASE)
+_DENIES = re.compile(r"(?:\bnot\b|n't\b|\bno\b)", re.IGNORECASE)
+_TURNS_OUT = re.compile(r"^(?:(?:so|well|ok),? )?(?:it )?turns out,? (?:that )?", re.IGNORECASE)
+_TAKES_BACK = tuple(
+    (re.compile(pattern, re.IGNORECASE), form)
+    for pattern, form in (
+        (r"\bdoch nicht\b", "nicht mehr"),
+        (r"\bdoch (kein\w*) (\w+)", r"\1 \2 mehr"),
+        (r"^(?:finalement|au final|en fait),? (je|nous|on) (ne |n')(\w+) pas\b", r"\1 \2\3 plus"),
+        (r"^(?:al final|resulta que|en realidad),? no\b", "Ya no"),
+    )
+)
+"""How it is told in other languages that something is not so after all, and as what is no longer so."""
 LONGEST_CORRECTION, LONGEST_OLDER = 100, 400
 """The most characters of a correction, and of an older statement in which a value is looked for."""
 _WORD = re.compile(r"[\w$€£%][\w$€£%:.,'-]*[\w$€£%]|[\w$€£%]")
@@ -200,6 +213,17 @@ def named_value(text: str) -> tuple[str, str]:
         return "", ""
     match = _NAMED_NUMBER.fullmatch(without("change", without("corrects", spell_out(text))))
     return (match["noun"], match["number"]) if match is not None else ("", "")
+
+
+def as_no_longer(text: str) -> str:
+    """Return a statement that takes something back as one that tells its end: "I'm not going any more." of "Turns out I'm not
+    going after all."; other texts as they are."""
+    plain = " ".join(text.replace("’", "'").split())
+    if _AFTER_ALL.search(plain) is not None and _DENIES.search(plain) is not None:
+        plain = _AFTER_ALL.sub(" any more", _TURNS_OUT.sub("", plain))
+    for pattern, form in _TAKES_BACK:
+        plain = pattern.sub(form, plain, count=1)
+    return plain
 
 
 def returned_to(text: str) -> frozenset[str]:

@@ -30,6 +30,7 @@ _RANGE = re.compile(r"(?:\d\s*[-–./,:]|\b(?:or|oder|bis|ou|o|à|(?<!y )a|to)\s
 """Before a number, what says that it is not the whole number: "2 or 3 days ago"."""
 _ADDED = re.compile(r" \((?:[^()=;]{1,60} = )?\d{4}-\d\d\b[^()]*\)(?= |$)")
 """What `with_dates` adds to a statement."""
+_CLAUSE_END = re.compile(r"[,;:.!?–—]\s+")
 _PARTS_OF_DAYS = "morgen|vormittag|mittag|nachmittag|abend"
 
 
@@ -135,6 +136,14 @@ def _year(today: datetime, offset: int) -> TimeWindow:
     return _window(first, (first.replace(year=first.year + 1) - first).days)
 
 
+def _clause_around(match: re.Match[str], text: str) -> str:
+    """Return the words beside a phrase in its clause; those of the whole text where they are too few to have a verb."""
+    start = max((cut.end() for cut in _CLAUSE_END.finditer(text, 0, match.start())), default=0)
+    end = next((cut.start() for cut in _CLAUSE_END.finditer(text, match.end())), len(text))
+    clause = f"{text[start : match.start()]} {text[match.end() : end]}"
+    return clause if len(clause.split()) >= 3 else text[: match.start()] + text[match.end() :]
+
+
 class _Language:
     """The phrases and tenses of one language."""
 
@@ -191,7 +200,7 @@ class _Language:
 
     def window(self, rule: str, match: re.Match[str], today: datetime, text: str) -> TimeWindow | None:
         """Return the days that a phrase means, or None where that is not sure."""
-        head, rest = text[: match.start()], text[: match.start()] + text[match.end() :]
+        head, rest = text[: match.start()], _clause_around(match, text)
         if rule == "unsure" or self.before.search(head):
             return None
         kind, _, which = rule.partition(" ")

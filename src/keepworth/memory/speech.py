@@ -145,7 +145,7 @@ def _asks_to_work_on(sentence: str) -> bool:
     return _patterns("works_on").search(sentence) is not None and (is_question(sentence) or is_command(sentence))
 
 
-def _begins_mail(lines: Sequence[str], index: int) -> bool:
+def _begins_mail(lines: list[str], index: int) -> bool:
     """Return whether a line begins a mail: with two or more fields that readers of mail show, and no others, or as one that is
     forwarded or answered."""
     if _patterns("mail").match(lines[index]):

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.change_frames import (
+    as_no_longer,
     bare_value,
     corrects,
     named_value,
@@ -228,6 +229,7 @@ def _seem_replaced(text: str, earlier: Sequence[Item], nearness: Mapping[str, fl
 
 
 def _replaced_by_whole(text: str, earlier: Sequence[Item], nearness: Mapping[str, float] | None) -> set[str]:
+    text = as_no_longer(text)
     gone = [earlier[index] for index in taken_over(parsed_claim(text), [stated_in(item.text) for item in earlier])]
     return {item.id for item in gone if may_replace(item.text, text)} or set(replaced_by(text, earlier, nearness))
 

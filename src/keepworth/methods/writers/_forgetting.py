@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.forget_requests import LONGEST, ForgetRequest, forget_requests, takes_back
+from keepworth.memory.item import later, timestamp
+from keepworth.memory.relative_days import without_dates
 from keepworth.memory.speech import spoken_sentences, statements
 from keepworth.methods.writers._fact_writer import may_correct
 from keepworth.records.episode import Operation, OperationKind
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item
     from keepworth.memory.overlay import Bank
 
+SHORTLY = 3600.0
+"""How many seconds before a request that tells not what it is about the notes were said that it takes back."""
 MOST = 50
 """The most notes that are looked at for a request."""
 
@@ -35,26 +39,72 @@ def forgotten(finished: Finished) -> Iterator[Operation]:
         requests = forget_requests(sentences)
         if takes_back(sentences):
             requests.append(ForgetRequest(frozenset(), "last"))
-        ids = {item.id for request in requests for item in _named(request, text, before, finished.bank(), message)}
+        at, bank = timestamp(message.get("said_at")) or finished.said_at, finished.bank()
+        ids = {item.id for request in requests for item in _named(request, text, before, bank, message, at)}
         for id in sorted(ids):
             yield Operation(OperationKind.DELETE, (id,))
 
 
-def _named(request: ForgetRequest, text: str, before: object, bank: Bank, message: Mapping[str, Any]) -> list[Item]:
-    """Returns the open notes of the same person, agent and session that a request asks to forget."""
+def taken_back(messages: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Returns the places of the messages of a conversation whose speaker says next not to keep them: "Don't save this."."""
+    last: dict[str, int] = {}
+    places: set[int] = set()
+    for place, message in enumerate(messages):
+        text, role = message.get("content"), str(message.get("role", "user"))
+        name = str(message.get("name") or role)
+        if isinstance(text, str) and role not in ("assistant", "system", "tool", "developer", "function"):
+            sentences = spoken_sentences(text) if len(text) <= 4 * LONGEST else []
+            asks = takes_back(sentences) or any(one.kind == "last" for one in forget_requests(sentences))
+            places |= {last[name]} if asks and name in last else set()
+            last[name] = place
+    return places
+
+
+def _named(
+    request: ForgetRequest, text: str, before: object, bank: Bank, message: Mapping[str, Any], said_at: str
+) -> list[Item]:
+    """Returns the open notes of the same person, agent and session that a request asks to forget.
+
+    Args:
+        request: The request.
+        text: The message in which it is.
+        before: What the same person said before it, None if that is not known.
+        bank: Where the notes are.
+        message: The message with its speaker.
+        said_at: When it was said.
+    """
+    speaker = str(message.get("name") or message.get("role", "user"))
+    if not len(bank):
+        return []
+    if request.kind == "last" and not isinstance(before, str):
+        return _left_last(bank, speaker, said_at)
     if request.kind != "last":
         wanted: Sequence[str] = [text]
     else:
-        wanted = [statement.text for statement in statements(before)] if isinstance(before, str) else []
-    if not wanted or not len(bank):
-        return []
-    items = {hit.id: hit.item for hits in bank.hits_nearest_to(wanted, MOST) for hit in hits}
-    speaker = str(message.get("role", "user"))
+        wanted = [statement.text for statement in statements(str(before))]
+    items = {hit.id: hit.item for hits in bank.hits_nearest_to(wanted, MOST) for hit in hits} if wanted else {}
     return [
         item
         for item in items.values()
         if item.open
         and item.scope == bank.scope
         and may_correct(speaker, item.provenance.speaker)
-        and (item.text.partition(" (")[0] in wanted if request.kind == "last" else request.names(item.text))
+        and (
+            without_dates(item.text).removeprefix(f"{speaker}: ") in wanted
+            if request.kind == "last"
+            else request.names(item.text)
+        )
     ]
+
+
+def _left_last(bank: Bank, speaker: str, said_at: str) -> list[Item]:
+    """Returns the open notes that the last message of a speaker left, in a call of its own shortly before."""
+    notes = [
+        item
+        for item in bank.items()
+        if item.open and item.scope == bank.scope and may_correct(speaker, item.provenance.speaker)
+    ]
+    last = max(notes, key=lambda item: item.written_at, default=None)
+    if last is None or (said_at and later(last.said_at or last.written_at, SHORTLY) < said_at):
+        return []
+    return [item for item in notes if item.provenance == last.provenance]

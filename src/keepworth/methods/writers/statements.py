@@ -14,7 +14,7 @@ from keepworth.memory.relative_days import with_dates
 from keepworth.memory.speech import LONGEST, StatedSentence, clean, ends_in_question, statements
 from keepworth.methods.writers._claims import stems
 from keepworth.methods.writers._fact_writer import Facts, only_corrects
-from keepworth.methods.writers._forgetting import forgotten
+from keepworth.methods.writers._forgetting import forgotten, taken_back
 from keepworth.methods.writers._statements import corrected
 from keepworth.records.episode import Operation, OperationKind, StatedFact
 from keepworth.registry import Method
@@ -71,7 +71,9 @@ class Statements:
 
     def _notes(self, finished: Finished) -> Iterator[StatedFact]:
         asked, last_texts = "", dict[str, str]()
-        for turn, message in enumerate(finished.messages or finished.transcript):
+        messages = finished.messages or finished.transcript
+        not_kept = taken_back(messages)
+        for turn, message in enumerate(messages):
             speaker, text = str(message.get("role", "user")), message.get("content")
             if speaker in _NOT_SPEAKERS or not isinstance(text, str) or not text.strip():
                 continue
@@ -89,6 +91,7 @@ class Statements:
                     stated = [claim for claim in stated if claim.asked_to_keep or not _asks_again(claim.text, before)]
                 if not (of_agent or question or isinstance(before, str)) and only_corrects(text):
                     stated = [StatedSentence(clean(text).strip())]  # of a note that is looked for when it is stored
+                stated = [] if turn in not_kept else stated
                 for note in _texts(stated, at or finished.said_at, OF_ASSISTANTS if of_agent else 0):
                     teller = name.removesuffix(": ") or speaker
                     yield StatedFact(OperationKind.ADD, (), f"{name}{note}", turn, teller, said_at=at)

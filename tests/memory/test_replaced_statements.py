@@ -597,3 +597,25 @@ def test_a_supposed_asked_or_denied_change_replaces_no_statement(older: str, new
         for text in (older, newer):
             memory.add([{"role": "user", "content": text}], infer=True)
         assert [item.text for item in memory.get_all()] == [older, *[newer] * kept]
+
+
+@pytest.mark.parametrize(
+    ("older", "correction", "later", "notes"),
+    [
+        ("Dinner is at 7.", "Let's make it 8.", "2026-12-01T09:05", ["Dinner is at 8."]),
+        ("Dinner is at 7.", "Make that 8.", "2026-12-01T09:05", ["Dinner is at 8."]),
+        ("My train is at 9:10.", "Oops, 9:20.", "2026-12-01T09:05", ["My train is at 9:20."]),
+        # Of a number it is not known what it is of, but for what was said just before.
+        ("My rent is 900 euros.", "Let's say 8.", "2026-12-02T09:00", ["Let's say 8.", "My rent is 900 euros."]),
+        ("I live in Rome.", "Make it 8.", "2026-12-01T09:05", ["I live in Rome."]),
+    ],
+)
+def test_a_number_alone_corrects_the_statement_just_before(
+    older: str, correction: str, later: str, notes: list[str]
+) -> None:
+    times = ["2026-12-01T09:00", later]
+    with Memory(":memory:", clock=lambda: times[0]) as memory:
+        memory.add([{"role": "user", "content": older}], infer=True)
+        times.pop(0)
+        memory.add([{"role": "user", "content": correction}], infer=True)
+        assert sorted(item.text for item in memory.get_all()) == notes

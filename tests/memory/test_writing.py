@@ -195,6 +195,12 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
         ("My boss is Kim.", ["My boss is Kim."]),
         ("Meine Frau heißt Kim.", ["Meine Frau heißt Kim."]),
         ("Bu kitabı yazan kim.", []),
+        # Words of one language are words of talk in another.
+        ("I have a son.", ["I have a son."]),
+        ("I met Dan.", ["I met Dan."]),
+        ("J'aime le vert.", ["J'aime le vert."]),
+        ("Me gusta la idea.", []),
+        ("Nenn mich Annie.", ["Nenn mich Annie."]),
         # What somebody did is no comment on the task.
         ("I went for a run.", ["I went for a run."]),
         ("I went with the second one.", []),

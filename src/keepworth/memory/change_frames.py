@@ -196,6 +196,18 @@ def bare_value(text: str) -> tuple[str, ...]:
     return words if _kinds_of_value(words, whole=bare is None) else ()
 
 
+def bare_number(text: str) -> tuple[str, ...]:
+    """Return the number that a correction tells and nothing else, as in "Make that 8."; () for other texts."""
+    if not corrects(text):
+        return ()
+    words = without("change", without("corrects", spell_out(text))).rstrip(".!").split()
+    return tuple(words) if len(words) == 1 and is_number(words[0]) else ()
+
+
+def _numbers_in(text: str) -> list[tuple[int, int]]:
+    return [word.span() for word in _WORD.finditer(text) if is_number(word[0])]
+
+
 def corrects(text: str) -> bool:
     """Return whether a short text has words that correct what was said, such as "sorry" at its head, or "I meant"."""
     return len(text) <= LONGEST_CORRECTION and around("corrects").search(spell_out(text)) is not None
@@ -245,8 +257,10 @@ def with_value(old: str, new: str) -> str:
         places = [match.span(1) for match in re.finditer(rf"\b{re.escape(noun)} ({_FIGURES})", old, re.IGNORECASE)]
         start, end = places[0] if len(places) == 1 else (0, 0)
         return f"{old[:start]}{number}{old[end:]}" if old[start:end] not in ("", number) else ""
-    value = bare_value(new)
-    places = _places_of(value, old) if max(len(old), len(new)) <= LONGEST_OLDER else []
+    value = bare_value(new) or bare_number(new)
+    if max(len(old), len(new)) > LONGEST_OLDER:
+        return ""
+    places = _places_of(value, old) if bare_value(new) else _numbers_in(old)
     if len(places) != 1 or old[slice(*places[0])].lower() == " ".join(value).lower():
         return ""
     start, end = places[0]
@@ -285,7 +299,7 @@ def with_correction(old: str, new: str) -> str:
     value = tuple(without("change", without("corrects", spell_out(new))).rstrip(".!").split())
     if not 0 < len(value) <= LONGEST_VALUE:
         return ""
-    numbers = [word.span() for word in _WORD.finditer(old) if is_number(word[0]) and len(value) == 1]
+    numbers = _numbers_in(old) if len(value) == 1 else []
     if len(value) == 1 and is_number(value[0]):
         start, end = numbers[0] if len(numbers) == 1 else (0, 0)
         return f"{old[:start]}{value[0]}{old[end:]}" if end else (_put_behind(old, new) if numbers else "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.change_frames import (
     as_no_longer,
+    bare_number,
     bare_value,
     corrects,
     named_value,
@@ -23,7 +24,7 @@ from keepworth.memory.change_frames import (
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.compound_statements import says_more
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import Item, is_before, timestamp
+from keepworth.memory.item import Item, is_before, later, timestamp
 from keepworth.memory.operations import SUPERSEDES
 from keepworth.memory.relative_days import with_dates, without_dates
 from keepworth.memory.replaced_statements import LONGEST, may_replace, replaced_by
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[int]]]
 """(new facts, for each the similar existing items) -> for each the positions of the items that it replaces."""
+SHORTLY = 3600.0
+"""How many seconds before it something was said that a message alone may be about which does not tell what it is about."""
 KNOWN = 12
 """Items per search that a new fact is compared with."""
 
@@ -290,7 +293,7 @@ def _corrects_value(
         finished: The conversation.
     """
     plain = without_dates(fact.text)
-    if bare_value(plain):
+    if bare_value(plain) or bare_number(plain):
         if not tells_of_a_new_state(plain) and _follows(fact, finished):
             return fact, []
         replaced = [item for item in gone if item in near]
@@ -306,12 +309,14 @@ def _corrects_value(
 
 
 def only_corrects(text: str) -> bool:
-    """Returns whether a text states nothing but for what it corrects: "Sorry, it's on Saturday."."""
-    return bool(bare_value(text)) and corrects(text) and not statements(text)
+    """Returns whether a text tells nothing but a value and that it corrects another: "Sorry, it's on Saturday."."""
+    return bool(bare_value(text) or bare_number(text)) and corrects(text)
 
 
 def _is_correction_alone(fact: StatedFact) -> bool:
-    return only_corrects(fact.text.removeprefix(f"{fact.speaker}: "))
+    """Returns whether a fact says nothing without what it corrects."""
+    text = fact.text.removeprefix(f"{fact.speaker}: ")
+    return only_corrects(text) and not statements(text)
 
 
 def _follows(fact: StatedFact, finished: Finished) -> bool:
@@ -327,6 +332,8 @@ def _completed(fact: StatedFact, gone: Sequence[Item], finished: Finished) -> tu
     """Returns a statement that tells a value alone with the words of the newest of some items that has a value of the same kind,
     and this item; the statement as it is, and none, where none has. Its dates are those of the new value."""
     plain, at = without_dates(fact.text), fact.said_at or finished.said_at
+    if bare_number(plain):  # which of all numbers is meant is known of what was said just before
+        gone = [item for item in gone if is_shortly_before(item, at)]
     for item in sorted(gone, key=lambda item: item.said_at or item.written_at, reverse=True):
         if text := with_value(without_dates(item.text), plain):
             return replace(fact, text=with_dates(text, at)), [item]
@@ -336,6 +343,12 @@ def _completed(fact: StatedFact, gone: Sequence[Item], finished: Finished) -> tu
 def _is_open(item: Item, bank: Bank) -> bool:
     now = bank.find(item.id)
     return now is not None and now.open
+
+
+def is_shortly_before(item: Item, at: str) -> bool:
+    """Returns whether an item was said at most `SHORTLY` seconds before a time; True where that is not known."""
+    earlier = item.said_at or item.written_at
+    return not (at and earlier) or later(earlier, SHORTLY) >= at
 
 
 def may_correct(speaker: str, of_another: str) -> bool:

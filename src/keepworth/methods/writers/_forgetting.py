@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.choose.slots import Finished
 from keepworth.memory.forget_requests import LONGEST, ForgetRequest, forget_requests, takes_back
-from keepworth.memory.item import later, timestamp
+from keepworth.memory.item import timestamp
 from keepworth.memory.relative_days import without_dates
 from keepworth.memory.speech import spoken_sentences, statements
-from keepworth.methods.writers._fact_writer import may_correct
+from keepworth.methods.writers._fact_writer import is_shortly_before, may_correct
 from keepworth.records.episode import Operation, OperationKind
 
 if TYPE_CHECKING:
     from keepworth.memory.item import Item
     from keepworth.memory.overlay import Bank
 
-SHORTLY = 3600.0
-"""How many seconds before a request that tells not what it is about the notes were said that it takes back."""
 MOST = 50
 """The most notes that are looked at for a request."""
 
@@ -105,6 +103,6 @@ def _left_last(bank: Bank, speaker: str, said_at: str) -> list[Item]:
         if item.open and item.scope == bank.scope and may_correct(speaker, item.provenance.speaker)
     ]
     last = max(notes, key=lambda item: item.written_at, default=None)
-    if last is None or (said_at and later(last.said_at or last.written_at, SHORTLY) < said_at):
+    if last is None or not is_shortly_before(last, said_at):
         return []
     return [item for item in notes if item.provenance == last.provenance]

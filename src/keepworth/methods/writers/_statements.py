@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from keepworth.memory.change_frames import (
+    bare_number,
     bare_value,
     corrects,
     named_value,
@@ -77,6 +78,8 @@ def corrected(text: str, before: str, question: str = "") -> str:
     stated = claims(before)
     if not stated or len(match["v"].split()) > 6 or not stated[-1].value:
         return ""
+    if bare_number(text) and not any(letter.isdigit() for letter in stated[-1].value):
+        return ""  # "Make it 8." after "I live in Rome."
     last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
     return "" if start < 0 else f"{last.text[:start]}{match['v']}{last.text[start + len(last.value) :]}"
 

@@ -195,6 +195,15 @@ def test_default_writer_uses_a_configured_model(monkeypatch: pytest.MonkeyPatch)
         ("My boss is Kim.", ["My boss is Kim."]),
         ("Meine Frau heißt Kim.", ["Meine Frau heißt Kim."]),
         ("Bu kitabı yazan kim.", []),
+        # What a question is asked for.
+        ("Since I'm diabetic, which desserts can I eat?", ["I'm diabetic."]),
+        ("Da ich Diabetiker bin, welche Desserts kann ich essen?", ["Ich bin Diabetiker."]),
+        ("Comme je suis diabétique, quels desserts puis-je manger ?", ["Je suis diabétique."]),
+        ("Como soy diabético, ¿qué postres puedo comer?", ["Soy diabético."]),
+        ("Me duele la espalda, ¿qué puedo hacer?", ["Me duele la espalda."]),
+        ("Я веган, что мне приготовить?", ["Я веган."]),
+        ("我对坚果过敏，我可以做什么菜？", ["我对坚果过敏"]),
+        ("Since when do you know Python?", []),
         # Words of one language are words of talk in another.
         ("I have a son.", ["I have a son."]),
         ("I met Dan.", ["I met Dan."]),

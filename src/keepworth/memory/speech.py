@@ -516,7 +516,7 @@ def _find_statement(sentence: str, *, of_agent: bool, answers: bool = False) -> 
     if is_question(text):
         head = _before_question(text)
         return StatedSentence(head) if head else None
-    if not of_agent and _patterns("hands_over").search(text):
+    if not of_agent and (_patterns("hands_over").search(text) or _patterns("asks_to_forget").match(text)):
         return None
     if not of_agent and (is_command(text) or _commands_at_end(text) or (not answers and _is_of_the_task(text))):
         behind = _behind_command(text)
@@ -623,24 +623,32 @@ def _before_question(text: str) -> str:
     """Return the words before a question that are a statement: "I'm vegan" of "I'm vegan, what can I cook?"; "" for none."""
     for separator in _patterns("separator").finditer(text):
         tail = text[separator.end() :]
-        head = _patterns("given").sub("", text[: separator.start()].strip(), count=1)
+        before = text[: separator.start()].strip()
+        head = _patterns("given").sub("", before, count=1)
+        if (last := _patterns("given_last").match(head)) is not None:
+            head = _with_the_verb_second(head[last.end() :], "dass") or head
         asks = (
-            is_question(tail.rstrip("?？؟;。 "))
+            (head != before and _patterns("mark").search(text) is not None)
+            or tail.lstrip().startswith("¿")
+            or is_question(tail.rstrip("?？؟;。 "))
             or _patterns("also").match(_polite(tail)) is not None
             or is_courtesy(tail)
         )
         clause = _patterns("states").search(head.replace("’", "'")) is not None
-        if (
-            not clause
-            or len(_WORDS.findall(head)) < 3
-            or _patterns("leans").match(head)
-            or is_question(head)
-            or is_courtesy(head)
-        ):
+        if not clause or _says_little(head) or _patterns("leans").match(head) or is_question(head) or is_courtesy(head):
             continue
-        if asks or (_first_word(head) in _words("of_the_speaker") and _patterns("mark").search(text)):
+        of_the_speaker = _first_word(head) in _words("of_the_speaker") or head.startswith(("我", "私", "俺"))
+        if asks or (of_the_speaker and _patterns("mark").search(text)):
             return _as_sentence(head)
     return ""
+
+
+def _says_little(head: str) -> bool:
+    """Return whether words before a question are too few for a statement: "I'm vegan" and "Soy vegano" are enough."""
+    if _JOINED_SCRIPT.search(head):
+        return len(head) < 4
+    words = re.findall(r"\w+", head)
+    return len(words) < (2 if _first_word(head) in _words("of_the_speaker") else 3)
 
 
 def _commands_at_end(text: str) -> bool:

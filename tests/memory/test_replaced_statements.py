@@ -604,6 +604,7 @@ def test_a_supposed_asked_or_denied_change_replaces_no_statement(older: str, new
     [
         ("Dinner is at 7.", "Let's make it 8.", "2026-12-01T09:05", ["Dinner is at 8."]),
         ("Dinner is at 7.", "Make that 8.", "2026-12-01T09:05", ["Dinner is at 8."]),
+        ("My gate number is 5.", "No, it's 7.", "2026-12-01T09:05", ["My gate number is 7."]),
         ("My train is at 9:10.", "Oops, 9:20.", "2026-12-01T09:05", ["My train is at 9:20."]),
         # Of a number it is not known what it is of, but for what was said just before.
         ("My rent is 900 euros.", "Let's say 8.", "2026-12-02T09:00", ["Let's say 8.", "My rent is 900 euros."]),

@@ -200,7 +200,9 @@ def bare_number(text: str) -> tuple[str, ...]:
     """Return the number that a correction tells and nothing else, as in "Make that 8."; () for other texts."""
     if not corrects(text):
         return ()
-    words = without("change", without("corrects", spell_out(text))).rstrip(".!").split()
+    rest = without("change", without("corrects", spell_out(text))).rstrip(".!")
+    bare = around("bare").match(rest)
+    words = (rest[bare.end() :] if bare is not None else rest).split()
     return tuple(words) if len(words) == 1 and is_number(words[0]) else ()
 
 
@@ -258,7 +260,7 @@ def with_value(old: str, new: str) -> str:
         start, end = places[0] if len(places) == 1 else (0, 0)
         return f"{old[:start]}{number}{old[end:]}" if old[start:end] not in ("", number) else ""
     value = bare_value(new) or bare_number(new)
-    if max(len(old), len(new)) > LONGEST_OLDER:
+    if not value or max(len(old), len(new)) > LONGEST_OLDER:
         return ""
     places = _places_of(value, old) if bare_value(new) else _numbers_in(old)
     if len(places) != 1 or old[slice(*places[0])].lower() == " ".join(value).lower():

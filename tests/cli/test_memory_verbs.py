@@ -200,6 +200,9 @@ def test_empty_results_suggest_a_command(run: Callable[..., Any], tmp_path: Path
     assert run("token", "list", "--json") == []
     assert "episode begin" in run("episode", "list")
     assert "Nothing is held back." in run("quarantine")
+    run("forget", "m1", "m2")
+    assert "all 2 items of" in run("list")
+    run("rollback", "--since", "s2")
     run("forget", "m1", "m2", "--purge", "--yes")
     assert "is empty. `keepworth memory add TEXT`" in run("list")
     assert "is empty. `keepworth memory add TEXT`" in run("search", "tofu")

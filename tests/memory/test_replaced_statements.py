@@ -550,6 +550,16 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
         (["Uso vim.", "Ahora uso emacs.", "He vuelto a vim."], ["He vuelto a vim."]),
         (["I use vim.", "I use emacs now.", "I'm back from Rome."], ["I use emacs now.", "I'm back from Rome."]),
         (["I use vim.", "I use emacs now.", "I'm back to work soon."], ["I use emacs now.", "I'm back to work soon."]),
+        # A change that is taken back.
+        (
+            ["I live in Bergen.", "I moved to Oslo.", "No wait, that's wrong, I still live in Bergen."],
+            ["No wait, that's wrong, I still live in Bergen."],
+        ),
+        (
+            ["Ich wohne in Bergen.", "Ich bin nach Oslo gezogen.", "Nein, ich wohne noch in Bergen."],
+            ["Nein, ich wohne noch in Bergen."],
+        ),
+        (["I use vim.", "I still use emacs."], ["I still use emacs.", "I use vim."]),
         # What is preferred to something else is another choice.
         (
             ["Prefiero el té.", "Prefiero otra vez el tren al avión."],

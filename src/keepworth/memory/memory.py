@@ -864,8 +864,8 @@ class Memory(Changes):
         given = [bool(target), bool(source), bool(since), bool(rewarder), bool(entry)]
         if sum(given) != 1:
             raise InvalidFilter(
-                "rollback undoes one thing: give one of target=<episode or rollback>, source=..., since=<snapshot>, "
-                "rewarder=..., entry=<seq>"
+                "rollback undoes one thing: give an episode or a rollback (target), a source, a snapshot (since), a person "
+                "(rewarder) or the number of a change (entry)."
             )
         checked_number(entry, "entry", 0)
         self._decisions.flush()

@@ -453,13 +453,19 @@ def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteL
         file: Where it is, for the message.
         narrowed: Whether options left items out.
     """
+    from keepworth.memory.store.maintenance import statistics
+
     there = len(memory)
+    figures = statistics(memory.store) if not there or not narrowed else None
+    if not there and figures is not None and (gone := figures.closed + figures.deleted):
+        items = "the 1 item" if gone == 1 else f"all {gone:,} items"
+        return NoteLine(
+            f"Nothing found: {items} of {file} {'is' if gone == 1 else 'are'} closed or deleted: `keepworth memory list --all` lists them."
+        )
     if not there:
         return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
-    if not narrowed:
-        from keepworth.memory.store.maintenance import statistics
-
-        lacking = statistics(memory.store).unembedded
+    if figures is not None:
+        lacking = figures.unembedded
         reason = f": {lacking:,} of {there:,} items have no vector, which `keepworth memory reembed` makes"
         return NoteLine(f"Nothing found{reason if lacking else ''}.")
     items = "1 item" if there == 1 else f"{there:,} items"

@@ -459,9 +459,8 @@ def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteL
     figures = statistics(memory.store) if not there or not narrowed else None
     if not there and figures is not None and (gone := figures.closed + figures.deleted):
         items = "the 1 item" if gone == 1 else f"all {gone:,} items"
-        return NoteLine(
-            f"Nothing found: {items} of {file} {'is' if gone == 1 else 'are'} closed or deleted: `keepworth memory list --all` lists them."
-        )
+        closed = f"{items} of {file} {'is' if gone == 1 else 'are'} closed or deleted"
+        return NoteLine(f"Nothing found: {closed}: `keepworth memory list --all` lists them.")
     if not there:
         return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
     if figures is not None:

@@ -319,6 +319,15 @@ def test_format_is_recognised_by_content(tmp_path: Path, form: str, text: str) -
     assert recognise(file) == form
 
 
+@pytest.mark.parametrize("ending", ["json", "jsonl", "ndjson"])
+def test_words_in_a_file_named_json_are_no_notes(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"a.{ending}"
+    file.write_text("garbage\n", "utf-8")
+    assert recognise(file) == "jsonl"
+    with memory() as m, pytest.raises(MemoryProblem, match="line 1: it is no JSON"):
+        take(m, FORMATS["jsonl"](file.read_text("utf-8")))
+
+
 def test_unrecognised_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(MemoryProblem, match="is a folder that this program did not write"):
         recognise(tmp_path)

@@ -34,7 +34,8 @@ def recognise(path: Path) -> str:
     text = read_text(path)
     beginning = text.lstrip()[:1]
     if beginning not in ("{", "[", '"'):
-        return "markdown"
+        # A file whose name says JSON is none of prose: the reader names the line that is broken.
+        return "jsonl" if beginning and path.suffix.lower() in (".json", ".jsonl", ".ndjson") else "markdown"
     line = next(line for line in text.split("\n") if line.strip())
     first = parsed(line)
     if isinstance(first, dict) and first.get("format") == FORMAT:

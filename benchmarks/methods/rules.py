@@ -215,7 +215,6 @@ RULES: dict[str, Rule] = {
             f"{name}, recall": {"level": [f"{name}, whole messages: recall of evidence at 5"]}
             for name in ("LoCoMo", "LongMemEval")
         },
-        part="On LongMemEval .75 of the tokens are read, more than .7.",
         units="questions of a set, which is no draw",
     ),
     "trained": rule(

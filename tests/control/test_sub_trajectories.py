@@ -178,6 +178,7 @@ def test_a_new_task_is_learned_from_its_own_episodes_and_not_from_those_of_anoth
     assert np.mean(begun) < 0.5
     assert np.mean(learned) > 0.5
     assert np.mean(misled) < 0.35
+    assert np.mean(learned) - np.mean(misled) > 0.25
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights_and_plays_the_same() -> None:

@@ -1,4 +1,4 @@
-"""What is told of a change leaves other true statements as they are: whoever is meant, and whatever is near in words."""
+"""A change replaces the statement that it is about, and leaves true statements that only share words with it."""
 
 from __future__ import annotations
 

@@ -158,3 +158,17 @@ def test_a_person_with_a_name_forgets_notes_of_that_person_alone(request_to_forg
         for name, text in (("Bob", "My dog is Rex."), ("Ana", "The gate code is 4471."), ("Ana", request_to_forget)):
             memory.add([{"role": "user", "name": name, "content": text}], infer=True)
         assert [item.text for item in memory.get_all()] == ["Bob: My dog is Rex."]
+
+
+def test_a_request_not_to_keep_leaves_notes_of_no_message() -> None:
+    with Memory(":memory:", encoder="hashing") as memory:
+        memory.add_many(["The build needs Java 21.", "Deploys are on Tuesdays."])
+        memory.add([{"role": "user", "content": "Don't save this."}], infer=True)
+        assert [item.text for item in memory.get_all()] == ["The build needs Java 21.", "Deploys are on Tuesdays."]
+
+
+def test_an_answer_without_a_memory_deletes_no_note() -> None:
+    with Memory(":memory:", encoder="hashing") as memory:
+        for text in ("I like tea.", "Don't remember."):
+            memory.add([{"role": "user", "content": text}], infer=True)
+        assert "I like tea." in [item.text for item in memory.get_all()]

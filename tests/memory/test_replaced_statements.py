@@ -509,6 +509,13 @@ def test_a_corrected_day_has_the_date_of_the_new_value(correction: str) -> None:
     ]
 
 
+def test_a_date_in_the_words_of_the_speaker_stays_where_a_value_is_corrected() -> None:
+    with Memory(":memory:") as memory:
+        for text in ("The API (2024-05-01 version) runs on port 8080.", "No, the port is 9090."):
+            memory.add([{"role": "user", "content": text}], infer=True)
+        assert [item.text for item in memory.get_all()] == ["The API (2024-05-01 version) runs on port 9090."]
+
+
 def test_a_correction_without_a_statement_of_its_value_is_not_kept() -> None:
     with Memory(":memory:") as memory:
         memory.add([{"role": "user", "content": "I drink coffee."}], infer=True)
@@ -528,7 +535,7 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
 @pytest.mark.parametrize(
     ("messages", "notes"),
     [
-        # What is so again takes the place of what was said to be so now, and of another preference.
+        # A state that is so again replaces the state that had replaced it, and another preference.
         (["I drink coffee.", "I drink tea now.", "I drink coffee again."], ["I drink coffee again."]),
         (["Prefiero el té.", "Ahora prefiero el café.", "Ahora prefiero el mate."], ["Ahora prefiero el mate."]),
         (["Ahora prefiero el café.", "Prefiero otra vez el té."], ["Prefiero otra vez el té."]),
@@ -560,7 +567,7 @@ def test_a_value_that_one_person_corrects_is_not_put_into_the_words_of_another()
             ["Nein, ich wohne noch in Bergen."],
         ),
         (["I use vim.", "I still use emacs."], ["I still use emacs.", "I use vim."]),
-        # What is preferred to something else is another choice.
+        # A preference of one thing over another is no other value of a plain preference.
         (
             ["Prefiero el té.", "Prefiero otra vez el tren al avión."],
             ["Prefiero el té.", "Prefiero otra vez el tren al avión."],

@@ -83,7 +83,7 @@ def test_values_of_walks_in_order_rise_towards_the_goal_and_progress_is_signed()
 
     walks = guide(np.random.default_rng(3), 20, anywhere)
     walk = max(walks, key=lambda walk: len(walk.moves))
-    seen = torch.from_numpy(walk.seen)
+    seen = torch.from_numpy(walk.observations)
     in_order = learn_values(walks, 3)(seen.expand(2, -1, -1))[0, :, 0].detach().numpy()
     assert np.corrcoef(in_order, np.arange(len(seen)))[0, 1] > 0.7
     forth, back = torch.cat([seen[:-2], seen[2:]], -1), torch.cat([seen[2:], seen[:-2]], -1)

@@ -1,5 +1,5 @@
-"""What a change leaves as it is, although its words are near: the dog whose crate was sold, a flight where another is cancelled,
-one's own home where a friend moves.
+"""Tells which older statements a change leaves true although they share words with it: the dog whose crate was sold, a flight
+where another one is cancelled, one's own home where a friend moves.
 
     is_beside_the_change("I have a dog called Rex.", "I sold my dog crate.")  ->  True
 

@@ -28,7 +28,9 @@ _WRITTEN = re.compile(r"\b(?:19|20)\d\d\b|\b\d{1,2}[./]\d{1,2}(?:[./]|\b(?!\s*(?
 """A year or a date in numbers."""
 _RANGE = re.compile(r"(?:\d\s*[-–./,:]|\b(?:or|oder|bis|ou|o|à|(?<!y )a|to)\s)\s*$", re.IGNORECASE)
 """Before a number, what says that it is not the whole number: "2 or 3 days ago"."""
-_ADDED = re.compile(r" \((?:[^()=;]{1,60} = )?\d{4}-\d\d\b[^()]*\)(?= |$)")
+_DATE = r"\d{4}-\d\d(?:-\d\d)?(?: to \d{4}-\d\d(?:-\d\d)?)?"
+_ENTRY = rf"(?:[^()=;]{{1,60}} = )?{_DATE}"
+_ADDED = re.compile(rf" \({_ENTRY}(?:; {_ENTRY})*\)(?=$|\s+[A-ZÀ-Þ])")
 """What `with_dates` adds to a statement."""
 _CLAUSE_END = re.compile(r"[,;:.!?–—]\s+")
 _PARTS_OF_DAYS = "morgen|vormittag|mittag|nachmittag|abend"

@@ -102,7 +102,7 @@ class Walk:
     moves: np.ndarray
 
     @property
-    def seen(self) -> Floats:
+    def observations(self) -> Floats:
         return see(np.full(len(self.places), self.task), self.places)
 
 

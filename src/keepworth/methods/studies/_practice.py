@@ -106,7 +106,7 @@ def learn_values(walks: Sequence[Walk], seed: int) -> Networks:
         seed: Of the draws.
     """
     generator, draw = np.random.default_rng([seed, 1]), torch.Generator().manual_seed(seed)
-    orders = [[walk.seen for walk in walks], [generator.permutation(walk.seen) for walk in walks]]
+    orders = [[walk.observations for walk in walks], [generator.permutation(walk.observations) for walk in walks]]
     here, after = (
         torch.from_numpy(np.stack([np.concatenate([seen[part] for seen in order]) for order in orders]))
         for part in (slice(-1), slice(1, None))
@@ -129,7 +129,7 @@ def learn_progress(walks: Sequence[Walk], seed: int) -> Networks:
         seed: Of the draws.
     """
     draw, lengths = torch.Generator().manual_seed(seed), torch.tensor([len(walk.places) for walk in walks])
-    seen, ends = torch.from_numpy(np.concatenate([walk.seen for walk in walks])), lengths.cumsum(0)
+    seen, ends = torch.from_numpy(np.concatenate([walk.observations for walk in walks])), lengths.cumsum(0)
     first, last = (edges.repeat_interleave(lengths) for edges in (ends - lengths, ends - 1))
     networks, many = Networks(2 * SEEN, 1, 2, draw), 2 * BATCH
     matched = torch.arange(many) >= many // 4
@@ -193,7 +193,7 @@ class Practice:
 
     @staticmethod
     def _rows_of(walk: Walk, moves: np.ndarray) -> Columns:
-        seen, steps = torch.from_numpy(walk.seen), torch.arange(len(moves))
+        seen, steps = torch.from_numpy(walk.observations), torch.arange(len(moves))
         last = steps == len(moves) - 1
         rows = {"seen": seen[:-1], "after": seen[1:], "moves": torch.from_numpy(moves)}
         return rows | {"paid": last.float(), "ends": last, "starts": steps == 0}

@@ -2,7 +2,7 @@
 and weights of tasks are each worth to the same learner, at the same number of steps and updates.
 
 A point finds its way through four rooms to one of four goals, of which it is told. Only the goal is paid, with 1. The learner is
-double Q-learning with layer normalisation. What an arm has besides, and where it is from:
+double Q-learning with layer normalisation. Each arm adds one thing to it; the paper that it is from stands beside it:
 
     demonstrations   half of each batch is from three noisy walks of a guide to each goal (HIL-SERL, arXiv 2410.21845)
     corrector q      where eight steps brought the point no nearer, the guide takes over with probability q for the next eight.
@@ -37,7 +37,7 @@ HALF = "steps: half of those of demonstrations"
 
 @dataclass(frozen=True)
 class Loop:
-    """What an arm has beside the plain learner. A second word names the control.
+    """What an arm adds to the plain learner. Where an attribute has two words, the second is the control of the first.
 
     Attributes:
         demonstrations: "" or "walked"; "dealt" deals their moves out anew.

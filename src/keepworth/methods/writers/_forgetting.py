@@ -38,7 +38,7 @@ def forgotten(finished: Finished) -> Iterator[Operation]:
         if takes_back(sentences):
             requests.append(ForgetRequest(frozenset(), "last"))
         at, bank = timestamp(message.get("said_at")) or finished.said_at, finished.bank()
-        ids = {item.id for request in requests for item in _named(request, text, before, bank, message, at)}
+        ids = {item.id for request in requests for item in _find_named(request, text, before, bank, message, at)}
         for id in sorted(ids):
             yield Operation(OperationKind.DELETE, (id,))
 
@@ -58,7 +58,7 @@ def taken_back(messages: Sequence[Mapping[str, Any]]) -> set[int]:
     return places
 
 
-def _named(
+def _find_named(
     request: ForgetRequest, text: str, before: object, bank: Bank, message: Mapping[str, Any], said_at: str
 ) -> list[Item]:
     """Returns the open notes of the same person, agent and session that a request asks to forget.
@@ -100,7 +100,10 @@ def _left_last(bank: Bank, speaker: str, said_at: str) -> list[Item]:
     notes = [
         item
         for item in bank.items()
-        if item.open and item.scope == bank.scope and may_correct(speaker, item.provenance.speaker)
+        if item.open
+        and item.scope == bank.scope
+        and item.provenance.turn >= 0  # what was imported, or added as it stands, is of no message
+        and may_correct(speaker, item.provenance.speaker)
     ]
     last = max(notes, key=lambda item: item.written_at, default=None)
     if last is None or not is_shortly_before(last, said_at):
